@@ -1,0 +1,367 @@
+"""What one run leaves behind: every round, every drafted token with its q, p, u and verdict, every time.
+
+A trace is the only thing that the screen, the metrics and the exports look at. It holds enough to check each verdict again,
+it travels as JSON (`Trace.to_json`, `Trace.from_json`) and it is versioned by `SCHEMA`.
+
+Conventions
+- Probabilities are numbers in [0, 1], times are seconds, token ids are ids of the target's vocabulary.
+- `p` is the target distribution, `q` the draft distribution, after temperature, top-k and top-p; in greedy runs
+  (temperature 0) both are the models' own distributions at temperature 1, to look at, and the verdict is the argmax.
+- A list of probabilities travels as `[[id, text, probability], ...]`, most probable first.
+- `text` is what a token looks like on its own. A token that is only a part of a character shows as its bytes ("⟨F0 9F⟩")
+  and carries them in `bytes` (hexadecimal), so that neighbouring parts can be put together again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import types
+import typing
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Literal
+
+from specdec.errors import SettingsError, TraceError
+
+SCHEMA = 1
+MAX_DRAFT_LENGTH = 32
+TOP = 10  # how many of the most probable tokens a trace keeps of a distribution
+
+Status = Literal["accepted", "rejected", "discarded"]
+OutcomeKind = Literal["replacement", "bonus", "none"]
+FinishReason = Literal["eos", "length", "context", "stopped"]
+Method = Literal["speculative", "plain"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What a person chooses for one run. Checked on construction: a bad value raises SettingsError.
+
+    drafter: "draft", "head", "early-exit", "lookup", or "" for the pair's default.
+    draft_length: γ, tokens proposed in a round.
+    temperature: 0 is greedy decoding; top_k 0 and top_p 1 switch those filters off.
+    raw: the prompt is continued as it stands, without the chat template.
+    exit_layers: layers that the early-exit drafter runs; 0 leaves the choice to it.
+    ngram: longest run of tokens that prompt look-up tries to find again.
+    """
+
+    drafter: str = ""
+    draft_length: int = 4
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    max_new_tokens: int = 64
+    seed: int = 0
+    raw: bool = False
+    exit_layers: int = 0
+    ngram: int = 3
+
+    def __post_init__(self) -> None:
+        _whole("draft length", self.draft_length, 0, MAX_DRAFT_LENGTH)
+        _whole("top-k", self.top_k, 0, 1_000_000)
+        _whole("max new tokens", self.max_new_tokens, 1, 100_000)
+        _whole("seed", self.seed, 0, 2**63 - 1)
+        _whole("exit layers", self.exit_layers, 0, 1_000)
+        _whole("n-gram length", self.ngram, 1, 16)
+        _number("temperature", self.temperature, 0.0, 100.0)
+        _number("top-p", self.top_p, 0.0, 1.0)
+        if self.top_p == 0:
+            raise SettingsError("top-p is 0, which leaves no token to choose: take a value above 0, 1 switches it off.")
+        if 0 < self.temperature < 1e-3:
+            raise SettingsError(
+                f"temperature is {self.temperature:g}, too close to 0 to divide by: take 0 for greedy decoding or at least 0.001."
+            )
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature == 0
+
+    def replace(self, **changes: Any) -> "Settings":
+        return dataclasses.replace(self, **changes)
+
+
+def _whole(name: str, value: Any, low: int, high: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise SettingsError(f"{name} is {value!r}: take a whole number from {low} to {high}.")
+
+
+def _number(name: str, value: Any, low: float, high: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or not low <= value <= high:
+        raise SettingsError(f"{name} is {value!r}: take a number from {low:g} to {high:g}.")
+
+
+@dataclass(frozen=True)
+class TokenProbability:
+    """One row of a distribution; travels as [id, text, probability]."""
+
+    id: int
+    text: str
+    probability: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Draft:
+    """One drafted token.
+
+    q, p: its draft and target probability. accept_probability: min(1, p/q), in greedy runs 1 or 0.
+    u: the uniform draw it was judged by; None in greedy runs and for a discarded draft, which is never judged.
+    draw_u: the uniform draw that the drafter picked it with; None for a deterministic drafter.
+    overlap: Σ min(p, q) at its position, the exact chance that a draft there is accepted.
+    top_p, top_q: the `TOP` most probable tokens of p and of q.
+    """
+
+    id: int
+    text: str
+    q: float
+    p: float
+    accept_probability: float
+    u: float | None
+    status: Status
+    overlap: float
+    top_p: tuple[TokenProbability, ...]
+    top_q: tuple[TokenProbability, ...]
+    draw_u: float | None = None
+    bytes: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """The token that the target itself adds at the end of a round.
+
+    kind: "replacement" behind a rejected draft, "bonus" when no draft was rejected (also when there was none to reject, as in
+    plain decoding), "none" when the run ended on an accepted draft; then id, p and u are None and text is "".
+    p: its target probability. u: the uniform draw it was picked with, None in greedy runs.
+    distribution: the `TOP` most probable tokens of what it was drawn from: the residual for a sampled replacement, else p.
+    residual_mass: Σ max(0, p − q) before normalising, for a sampled replacement, else None.
+    """
+
+    kind: OutcomeKind
+    id: int | None
+    text: str
+    p: float | None
+    u: float | None
+    distribution: tuple[TokenProbability, ...]
+    residual_mass: float | None
+    bytes: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seconds:
+    """Where the time of a round went. draft: one entry a draft step. record: making this very record, not part of decoding."""
+
+    draft: tuple[float, ...]
+    verify: float
+    judge: float
+    record: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Round:
+    """One round: drafts, verdicts, and the token that the target adds.
+
+    start: tokens committed before it, prompt included.
+    """
+
+    index: int
+    start: int
+    drafts: tuple[Draft, ...]
+    outcome: Outcome
+    seconds: Seconds
+
+    @property
+    def accepted(self) -> int:
+        """How many drafts were accepted."""
+        return sum(d.status == "accepted" for d in self.drafts)
+
+    @property
+    def judged(self) -> int:
+        """How many drafts were judged: the accepted ones and the rejected one."""
+        return sum(d.status != "discarded" for d in self.drafts)
+
+    @property
+    def new_ids(self) -> tuple[int, ...]:
+        """The token ids that the round commits, in order."""
+        kept = tuple(d.id for d in self.drafts if d.status == "accepted")
+        return kept if self.outcome.id is None else (*kept, self.outcome.id)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Totals:
+    """Counts and sums over a run. Ratios are left to `specdec.metrics`.
+
+    seconds: from the start of the prefill to the last token; seconds_other is what the named parts leave of it.
+    target_passes: passes of the target after the prefill, one a round.
+    """
+
+    prompt_tokens: int
+    new_tokens: int
+    target_passes: int
+    drafted: int
+    judged: int
+    accepted: int
+    rejected: int
+    discarded: int
+    replacements: int
+    bonuses: int
+    seconds: float
+    seconds_prefill: float
+    seconds_draft: float
+    seconds_verify: float
+    seconds_judge: float
+    seconds_record: float
+    seconds_other: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairInfo:
+    """Which models made the run. draft is None for a drafter that needs no model of its own."""
+
+    name: str
+    target: str
+    draft: str | None
+    target_parameters: int
+    draft_parameters: int | None
+    dtype: str
+    vocabulary: int
+    context: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trace:
+    """One whole run. `output_text` is exact; a character that the last token leaves incomplete is not in it.
+
+    device: for instance "cpu" or "cuda:0 (NVIDIA H100)"; versions: of the libraries; created: ISO date and time, UTC.
+    """
+
+    method: Method
+    settings: Settings
+    pair: PairInfo
+    device: str
+    versions: dict[str, str]
+    created: str
+    prompt: str
+    prompt_ids: tuple[int, ...]
+    output_ids: tuple[int, ...]
+    output_text: str
+    finish_reason: FinishReason
+    seconds_to_first_token: float
+    rounds: tuple[Round, ...]
+    totals: Totals
+    title: str = ""
+    schema: int = field(default=SCHEMA)
+
+    def to_dict(self) -> dict[str, Any]:
+        return _encode(self)
+
+    def to_json(self) -> str:
+        """Compact JSON, under 1 MB for 200 tokens."""
+        return json.dumps(self.to_dict(), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+    @classmethod
+    def from_dict(cls, data: Any) -> "Trace":
+        if not isinstance(data, dict):
+            raise TraceError("This is no trace: a trace file holds one JSON object. Choose a file that was downloaded here.")
+        if data.get("schema") != SCHEMA:
+            raise TraceError(
+                f"This file has trace schema {data.get('schema')!r} and this version reads schema {SCHEMA}: make the run again."
+            )
+        trace = _decode(cls, data, "trace")
+        _check(trace)
+        return trace
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "Trace":
+        """Raises TraceError with one sentence when the text is broken, foreign or inconsistent."""
+        try:
+            data = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise TraceError(f"This file is not readable JSON ({error}): choose a trace that was downloaded here.") from None
+        return cls.from_dict(data)
+
+
+def _check(trace: Trace) -> None:
+    """Refuse a trace whose parts contradict each other, so that nobody explains numbers that never happened."""
+    position = len(trace.prompt_ids)
+    ids: list[int] = []
+    for number, round_ in enumerate(trace.rounds):
+        where = f"round {number}"
+        if round_.index != number or round_.start != position + len(ids):
+            raise TraceError(f"This trace is damaged: {where} says it is number {round_.index} starting at {round_.start}.")
+        order = "".join({"accepted": "a", "rejected": "r", "discarded": "d"}[d.status] for d in round_.drafts)
+        head = order.rstrip("d")
+        if head.strip("a") not in ("", "r") or "r" in head[:-1] or ("r" not in head and "d" in order and round_.outcome.kind != "none"):
+            raise TraceError(f"This trace is damaged: the verdicts of {where} are in an impossible order.")
+        if (round_.outcome.kind == "replacement") != ("r" in head) or (round_.outcome.kind == "none") != (round_.outcome.id is None):
+            raise TraceError(f"This trace is damaged: the outcome of {where} does not follow from its verdicts.")
+        for draft in round_.drafts:
+            values = (draft.q, draft.p, draft.accept_probability, draft.overlap)
+            if not all(-1e-6 <= v <= 1 + 1e-4 for v in values):
+                raise TraceError(f"This trace is damaged: a probability of {where} is outside 0 to 1.")
+        ids.extend(round_.new_ids)
+    if tuple(ids) != trace.output_ids:
+        raise TraceError("This trace is damaged: its rounds do not add up to its output.")
+
+
+# JSON in and out, driven by the dataclasses themselves, so that a field cannot be forgotten on one side.
+
+
+def _encode(value: Any) -> Any:
+    if isinstance(value, TokenProbability):
+        return [value.id, value.text, value.probability]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {name: _encode(getattr(value, name)) for name in _hints(type(value))}
+    if isinstance(value, (tuple, list)):
+        return [_encode(v) for v in value]
+    return value
+
+
+@lru_cache(maxsize=None)
+def _hints(cls: type) -> dict[str, Any]:
+    hints = typing.get_type_hints(cls)
+    return {f.name: hints[f.name] for f in dataclasses.fields(cls)}
+
+
+def _decode(kind: Any, value: Any, where: str) -> Any:
+    """`value` as `kind`, or a TraceError that names the place."""
+    origin = typing.get_origin(kind)
+    if kind is TokenProbability:
+        if not isinstance(value, list) or len(value) != 3:
+            raise TraceError(f"This trace is damaged: {where} should be [id, text, probability].")
+        return TokenProbability(*(_decode(t, v, where) for t, v in zip((int, str, float), value)))
+    if dataclasses.is_dataclass(kind):
+        if not isinstance(value, dict):
+            raise TraceError(f"This trace is damaged: {where} should be an object.")
+        required = {f.name for f in dataclasses.fields(kind) if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING}
+        missing = sorted(required - value.keys())
+        if missing:
+            raise TraceError(f"This trace is damaged: {where} lacks {missing[0]!r}.")
+        known = {n: _decode(t, value[n], f"{where}.{n}") for n, t in _hints(kind).items() if n in value}
+        try:
+            return kind(**known)
+        except SettingsError as error:
+            raise TraceError(f"This trace is damaged: {error}") from None
+    if origin is tuple:
+        if not isinstance(value, list):
+            raise TraceError(f"This trace is damaged: {where} should be a list.")
+        inner = typing.get_args(kind)[0]
+        return tuple(_decode(inner, v, f"{where}[{i}]") for i, v in enumerate(value))
+    if origin is dict:
+        if not isinstance(value, dict) or not all(isinstance(v, str) for v in value.values()):
+            raise TraceError(f"This trace is damaged: {where} should map names to texts.")
+        return dict(value)
+    if origin is Literal:
+        if value not in typing.get_args(kind):
+            raise TraceError(f"This trace is damaged: {where} is {str(value)[:40]!r}.")
+        return value
+    if origin in (typing.Union, types.UnionType):
+        inner = next(t for t in typing.get_args(kind) if t is not type(None))
+        return None if value is None else _decode(inner, value, where)
+    if kind is float:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+            raise TraceError(f"This trace is damaged: {where} should be a number.")
+        return float(value)
+    if isinstance(value, bool) != (kind is bool) or not isinstance(value, kind):
+        raise TraceError(f"This trace is damaged: {where} should be {'a text' if kind is str else 'a whole number'}.")
+    return value
