@@ -233,6 +233,8 @@ class Trace:
     """One whole run. `output_text` is exact; a character that the last token leaves incomplete is not in it.
 
     device: for instance "cpu" or "cuda:0 (NVIDIA H100)"; versions: of the libraries; created: ISO date and time, UTC.
+    plain_step_seconds: median time of one plain target step, measured in the same process on the same device when the pair was
+    loaded; None where it was not measured. title: a name that a person gave to a kept run.
     """
 
     method: Method
@@ -250,6 +252,7 @@ class Trace:
     rounds: tuple[Round, ...]
     totals: Totals
     title: str = ""
+    plain_step_seconds: float | None = None
     schema: int = field(default=SCHEMA)
 
     def to_dict(self) -> dict[str, Any]:
