@@ -1,0 +1,131 @@
+"""The rules of speculative sampling, as pure functions on tensors. The exactness of the project lives here.
+
+p is the target distribution, q the draft distribution: what the drafter really sampled from. A drafted token x is accepted with
+probability min(1, p(x)/q(x)); the first rejected position takes a replacement drawn from norm(max(0, p − q)). The emitted token then
+follows p exactly, whatever q is [Leviathan, Kalman, Matias 2023, arXiv 2211.17192, Theorem 1 and appendix A.1; Chen et al. 2023,
+arXiv 2302.01318]. Probability maths is done in float32 or wider whatever the dtype of the model.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specdec.trace import Settings
+
+
+def _wide(values: Tensor) -> Tensor:
+    """At least float32; float64 stays what it is."""
+    return values if values.dtype == torch.float64 else values.float()
+
+
+@dataclass(frozen=True)
+class SamplingRule:
+    """How logits become the distribution that is sampled from: temperature, then top-k, then top-p, as transformers does it."""
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+
+    @classmethod
+    def of(cls, settings: Settings) -> "SamplingRule":
+        return cls(settings.temperature, settings.top_k, settings.top_p)
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature == 0
+
+    def probabilities(self, logits: Tensor) -> Tensor:
+        """logits [n, V] -> probabilities [n, V].
+
+        In greedy decoding nothing is sampled: the result is the model's own distribution at temperature 1, to look at.
+        """
+        logits = _wide(logits)
+        if self.greedy:
+            return logits.softmax(-1)
+        scores = logits / self.temperature
+        if 0 < self.top_k < scores.shape[-1]:
+            weakest = scores.topk(self.top_k).values[:, -1:]
+            scores = scores.masked_fill(scores < weakest, float("-inf"))  # ties with the k-th token stay, as in transformers
+        p = scores.softmax(-1)
+        return keep_top_p(p, self.top_p) if self.top_p < 1 else p
+
+
+def keep_top_p(p: Tensor, top_p: float) -> Tensor:
+    """p [n, V] -> the smallest set of most probable tokens that holds `top_p` of the mass, renormalised; never empty.
+
+    Sorting 49,152 numbers costs more than the rest of the judgement. Tokens under (1 − top_p)/V together weigh less than 1 − top_p,
+    so all of them go; only the others are sorted.
+    """
+    out = torch.zeros_like(p)
+    floor = (1 - top_p) / p.shape[-1]
+    for row, kept in zip(p, out):
+        ids = (row > floor).nonzero().squeeze(-1)
+        order = row[ids].argsort(stable=True)
+        ids = ids[order]
+        weights = row[ids]
+        cumulative = weights.cumsum(0) + (1 - weights.sum())  # what the tokens that were not sorted weigh comes first
+        keep = cumulative > 1 - top_p
+        keep[-1] = True
+        kept[ids[keep]] = weights[keep]
+    return out / out.sum(-1, keepdim=True)
+
+
+def accept_probability(p: float, q: float) -> float:
+    """min(1, p/q) of one drafted token; 0 when p is 0. q is positive, for the drafter has drawn the token from it."""
+    if p <= 0:
+        return 0.0
+    return 1.0 if p >= q else p / q
+
+
+def accepts(p: float, q: float, u: float) -> bool:
+    """u < p/q, written without the division, so that an underflowing q does no harm and p = 0 never passes, u = 0 included."""
+    return u * q < p
+
+
+def residual(p: Tensor, q: Tensor) -> tuple[Tensor, float]:
+    """p [V], q [V] -> (norm(max(0, p − q)) [V], its mass before normalising).
+
+    p and q that are equal to rounding leave no mass. A rejection is then a rounding error as well, and p itself is the limit.
+    """
+    rest = (p - q).clamp(min=0)
+    mass = float(rest.sum())
+    return (rest / mass, mass) if mass > 0 else (p, 0.0)
+
+
+def overlap(p: Tensor, q: Tensor) -> Tensor:
+    """p, q [n, V] -> Σ min(p, q) [n]: the chance that a draft from q is accepted under p [Leviathan 2023, Theorem 3.5]."""
+    return torch.minimum(p, q).sum(-1)
+
+
+def one_hot(ids: list[int], vocabulary: int, *, like: Tensor) -> Tensor:
+    """The q of a drafter that does not draw: all mass on the token it proposes. [len(ids), V]"""
+    q = torch.zeros(len(ids), vocabulary, dtype=_wide(like).dtype, device=like.device)
+    q[torch.arange(len(ids)), torch.tensor(ids, dtype=torch.long)] = 1
+    return q
+
+
+class Draws:
+    """Every random decision of a run, from one generator that the run seeds."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+
+    def pick(self, probabilities: Tensor) -> tuple[int, float]:
+        """probabilities [V] -> (token id, the u it was picked with): inverse of the cumulative sum, in float64."""
+        u = self._random.random()
+        # Some devices have no float64 (MPS), and one row is quickly moved.
+        cumulative = probabilities.to("cpu").double().cumsum(0)
+        total = float(cumulative[-1])
+        index = int(torch.searchsorted(cumulative, torch.tensor(u * total, dtype=torch.float64), right=True))
+        if index >= len(cumulative):  # u·total rounded up to total: the last token that has any probability
+            index = int(probabilities.nonzero()[-1])
+        return index, u
+
+    def accept(self, p: float, q: float) -> tuple[bool, float]:
+        """p(x), q(x) -> (accepted, the u of this one draft). Each draft has a draw of its own."""
+        u = self._random.random()
+        return accepts(p, q, u), u
