@@ -1,0 +1,340 @@
+"""One loaded pair for many sessions: one worker thread, one queue, stop, limits.
+
+A page never computes. It hands a `RunRequest` to `Engine.submit`, gets a `Job` and looks at it as often as it likes: the worker
+appends rounds to `job.rounds` while they happen. Requests and jobs are plain records, so that the worker can one day be
+another process or another machine. Nothing here imports torch: the loader does that, in the worker thread.
+
+Loading happens in the worker as well, therefore once, however many people arrive while it lasts.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import threading
+import time
+import traceback
+import uuid
+from collections import deque
+from typing import Any, Callable, Protocol
+
+from specdec.errors import ModelError, SettingsError, SpecdecError
+from specdec.jobs import BusyError, EngineState, Job, JobState, Limits, Progress, RunRequest
+from specdec.trace import Trace
+
+__all__ = ["BusyError", "Engine", "Job", "Lease", "Limits", "Progress", "RunRequest", "shared"]
+
+log = logging.getLogger(__name__)
+
+PROGRESS_INTERVAL = 0.1  # seconds between two progress records of the same stage
+
+
+class Decoding(Protocol):
+    """What the engine needs of a run: `specdec.decoding.Run` has it."""
+
+    prompt_ids: list[int]
+
+    def __iter__(self) -> Any: ...
+
+    def trace(self) -> Trace: ...
+
+
+Loader = Callable[[str, Callable[[str, int, "int | None"], None]], Any]
+Start = Callable[[Any, RunRequest, Callable[[], bool]], Decoding]
+
+
+def load(name: str, progress: Callable[[str, int, int | None], None]) -> Any:
+    """The usual loader: a pair of the catalogue."""
+    from specdec import models
+
+    return models.load_pair(name, progress=progress)
+
+
+def start(pair: Any, request: RunRequest, stop: Callable[[], bool]) -> Decoding:
+    """The usual start of a run: the two loops of `specdec.decoding`."""
+    from specdec import decoding
+
+    begin = decoding.stream_plain if request.method == "plain" else decoding.stream
+    return begin(pair, request.prompt, request.settings, stop=stop)
+
+
+class Engine:
+    """Serves runs one after the other from a queue. Safe to call from any thread; no call waits for a model."""
+
+    def __init__(self, loader: Loader = load, *, start: Start = start, limits: Limits = Limits()):
+        self.limits = limits
+        self.state: EngineState = "empty"
+        self.progress: Progress | None = None
+        self.message = ""
+        self.pair: Any = None
+        self.pair_name: str | None = None
+        self._loader, self._start = loader, start
+        self._changed = threading.Condition()
+        self._waiting: deque[Job] = deque()
+        self._current: Job | None = None
+        self._preload: str | None = None
+        self._owners: dict[str, Job] = {}  # active jobs only, so that nothing is kept of a session that has gone
+        self._stopping: set[str] = set()
+        self._thread: threading.Thread | None = None
+        self._reported = 0.0
+
+    # what pages call
+
+    def submit(self, request: RunRequest, *, owner: str) -> Job:
+        """Put a run into the queue and stop the owner's older one. Raises SettingsError or BusyError with one sentence."""
+        self._check(request)
+        with self._changed:
+            older = self._owners.get(owner)
+            waiting = sum(job is not older for job in self._waiting)
+            if waiting >= self.limits.queue:
+                raise BusyError(f"All {waiting} places in the queue are taken: watch a recording and try again in a minute.")
+            if older is not None:
+                self._stop(older)
+            job = Job(request=request, progress=self.progress)
+            self._owners[owner] = job
+            self._waiting.append(job)
+            self._wake()
+        return job
+
+    def stop(self, job: Job) -> None:
+        """End a run: at once if it waits, else before the next model pass. A run that has ended stays as it is."""
+        with self._changed:
+            self._stop(job)
+
+    def preload(self, name: str) -> None:
+        """Load a pair before anybody asks."""
+        with self._changed:
+            if self.pair_name != name and not self._waiting:
+                self._preload = name
+                self._wake()
+
+    def close(self, timeout: float | None = 10.0) -> None:
+        """Stop everything and wait for the worker."""
+        with self._changed:
+            self.state = "closed"
+            for job in [*self._waiting, *([self._current] if self._current else [])]:
+                self._stop(job)
+            self._changed.notify_all()
+            thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(timeout)
+
+    @property
+    def queue_length(self) -> int:
+        """Runs that wait, without the one that runs."""
+        return len(self._waiting)
+
+    # inside; the lock is held where the name does not say otherwise
+
+    def _check(self, request: RunRequest) -> None:
+        limits, length = self.limits, len(request.prompt)
+        if not request.prompt.strip():
+            raise SettingsError("The prompt is empty: write something for the models to answer or continue.")
+        if length > limits.prompt_characters:
+            raise SettingsError(f"The prompt has {length:,} characters, {limits.prompt_characters:,} are allowed: shorten it.")
+        if request.settings.max_new_tokens > limits.new_tokens:
+            asked = request.settings.max_new_tokens
+            raise SettingsError(f"{asked:,} new tokens were asked for, {limits.new_tokens:,} are allowed: ask for fewer.")
+
+    def _wake(self) -> None:
+        if self.state == "closed":
+            raise BusyError("The engine is shutting down: reload the page in a moment.")
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(target=self._work, name="specdec-engine", daemon=True)
+            self._thread.start()
+        self._number()
+        self._changed.notify_all()
+
+    def _number(self) -> None:
+        for place, job in enumerate(self._waiting):
+            job.position = place + (self._current is not None)
+
+    def _stop(self, job: Job) -> None:
+        if job.state == "queued":
+            if job in self._waiting:
+                self._waiting.remove(job)
+            self._end(job, "stopped")
+            self._number()
+        elif job.state == "running":
+            self._stopping.add(job.id)
+
+    def _end(self, job: Job, state: JobState, message: str = "") -> None:
+        job.finished, job.message, job.progress = time.time(), message or job.message, None
+        job.state = state
+        self._stopping.discard(job.id)
+        self._owners = {owner: other for owner, other in self._owners.items() if other is not job}
+
+    # the worker thread; takes the lock itself
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                while not self._waiting and self._preload is None and self.state != "closed":
+                    self._changed.wait()
+                if self.state == "closed":
+                    return
+                name = self._waiting[0].request.pair if self._waiting else self._preload
+                self._preload = None
+            if not self._ensure(name):
+                continue
+            with self._changed:
+                # The head of the queue may have been stopped, or followed by a run for another pair, while the pair was loading.
+                if self.state == "closed" or not self._waiting or self._waiting[0].request.pair != name:
+                    continue
+                job = self._current = self._waiting.popleft()
+                job.position, job.started, job.progress, job.state = 0, time.time(), None, "running"
+                self._number()
+            try:
+                self._run(job)
+            finally:
+                with self._changed:
+                    self._current = None
+                    self._number()
+
+    def _ensure(self, name: str) -> bool:
+        """Have the pair `name` loaded; if that fails, so do the runs that wait for it."""
+        if self.pair_name == name and self.pair is not None:
+            return True
+        self.pair = self.pair_name = None
+        gc.unfreeze()
+        self.state, self.message = "loading", ""
+        self._report("Starting", 0, None)
+        try:
+            self.pair = self._loader(name, self._report)
+        except Exception as error:  # noqa: BLE001 - whatever goes wrong here is a message, not the end of the worker
+            message = _sentence(error, f"The pair {name!r} could not be loaded")
+            self._log("loading failed", error)
+            with self._changed:
+                if self.state != "closed":
+                    self.state, self.message = "failed", message
+                self.progress = None
+                for job in [job for job in self._waiting if job.request.pair == name]:
+                    self._waiting.remove(job)
+                    self._end(job, "failed", message)
+                self._number()
+            return False
+        # What is loaded now stays: every later garbage collection would walk through all of torch again.
+        gc.collect()
+        gc.freeze()
+        with self._changed:
+            self.pair_name = name
+            if self.state != "closed":
+                self.state = "ready"
+            self.progress = None
+            for job in self._waiting:
+                job.progress = None
+        return True
+
+    def _report(self, stage: str, done: int, total: int | None) -> None:
+        now, last = time.time(), self.progress
+        same = last is not None and last.stage == stage
+        if same and now - self._reported < PROGRESS_INTERVAL and done != total:
+            return
+        self._reported = now
+        self.progress = Progress(stage=stage, done=done, total=total, since=last.since if same else now)
+        for job in tuple(self._waiting):
+            job.progress = self.progress
+
+    def _run(self, job: Job) -> None:
+        limit = job.started + self.limits.run_seconds
+        late = False
+
+        def stop() -> bool:
+            nonlocal late
+            late = late or time.time() > limit
+            return late or job.id in self._stopping
+
+        run = None
+        try:
+            run = self._start(self.pair, job.request, stop)
+            job.prompt_ids = tuple(run.prompt_ids)
+            for round_ in run:
+                if job.first_round is None:
+                    job.first_round = time.time()
+                job.rounds.append(round_)
+            job.trace = run.trace()
+            state: JobState = "stopped" if job.trace.finish_reason == "stopped" else "done"
+            message = f"The run was ended after {self.limits.run_seconds:.0f} s, the longest allowed here." if late else ""
+        except Exception as error:  # noqa: BLE001 - a crash of one run is this run's message and nobody else's
+            state = "failed"
+            message = _sentence(error, "This run failed, others are not affected")
+            if not isinstance(error, SettingsError | ModelError):
+                self._log(f"run {job.id} failed", error)
+            if run is not None and job.rounds:
+                try:
+                    job.trace = run.trace()  # what was decoded before is worth keeping
+                except Exception:  # noqa: BLE001
+                    job.trace = None
+        with self._changed:
+            self._end(job, state, message)
+
+    @staticmethod
+    def _log(what: str, error: BaseException) -> None:
+        # Where it happened, without the message: that may quote a prompt.
+        log.error("%s: %s\n%s", what, type(error).__name__, "".join(traceback.format_tb(error.__traceback__)))
+
+
+def _sentence(error: BaseException, what: str) -> str:
+    """What a person reads: our own messages as they are, anything else behind `what`."""
+    if isinstance(error, SpecdecError):
+        return str(error)
+    detail = " ".join(str(error).split())[:200]
+    return f"{what} ({type(error).__name__}{': ' + detail if detail else ''})."
+
+
+class Lease:
+    """A session's hold on its run. When the session goes away and does not come back within `grace` seconds, the run is stopped.
+
+    grace covers a short loss of the network: the page reconnects within half a second and calls `renew` again.
+    """
+
+    def __init__(self, engine: Engine, *, grace: float = 1.5):
+        self.engine, self.grace = engine, grace
+        self.owner = uuid.uuid4().hex
+        self.job: Job | None = None
+        self._timer: threading.Timer | None = None
+        self._lock = threading.Lock()
+
+    def run(self, request: RunRequest) -> Job:
+        """Submit a run as this session; the older one is stopped."""
+        self.job = self.engine.submit(request, owner=self.owner)
+        return self.job
+
+    def stop(self) -> None:
+        if self.job is not None:
+            self.engine.stop(self.job)
+
+    def renew(self) -> None:
+        """The session is there."""
+        with self._lock:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+
+    def released(self) -> None:
+        """The session has gone, perhaps only for a moment."""
+        with self._lock:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = threading.Timer(self.grace, self._expire)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _expire(self) -> None:
+        job = self.job
+        if job is not None and job.active:
+            self.engine.stop(job)
+            job.message = "The connection to the page was lost, so the run was stopped."
+
+
+_shared: Engine | None = None
+_shared_lock = threading.Lock()
+
+
+def shared() -> Engine:
+    """The engine of this process. Cheap: nothing is loaded until something is asked of it."""
+    global _shared
+    with _shared_lock:
+        if _shared is None:
+            _shared = Engine()
+        return _shared

@@ -1,0 +1,101 @@
+"""The plain records that pages and the engine exchange: what is asked for, what becomes of it.
+
+Nothing in them is tied to a process: they could travel to another machine as they are. No torch here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+import uuid
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from specdec.errors import SpecdecError
+from specdec.trace import Method, Round, Settings, Trace
+
+JobState = Literal["queued", "running", "done", "stopped", "failed"]
+EngineState = Literal["empty", "loading", "ready", "failed", "closed"]
+
+ACTIVE: tuple[JobState, ...] = ("queued", "running")
+
+
+class BusyError(SpecdecError):
+    """The queue is full."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What one server allows. queue counts waiting runs, run_seconds is the longest that one run may hold the engine."""
+
+    queue: int = 40
+    prompt_characters: int = 20_000
+    new_tokens: int = 512
+    run_seconds: float = 600.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRequest:
+    """One run as a page asks for it. pair is a name of the catalogue."""
+
+    prompt: str
+    settings: Settings = Settings()
+    method: Method = "speculative"
+    pair: str = "embedded"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """How far loading is. done and total count bytes (or items); total is None where nobody knows. since: start of the stage."""
+
+    stage: str
+    done: int
+    total: int | None
+    since: float
+
+    @property
+    def fraction(self) -> float | None:
+        """In [0, 1], None where the total is unknown."""
+        return min(1.0, self.done / self.total) if self.total else None
+
+    @property
+    def seconds_left(self) -> float | None:
+        """A guess from the pace so far, None before there is one."""
+        spent = time.time() - self.since
+        if not self.total or self.done <= 0 or spent < 1:
+            return None
+        return spent * max(0, self.total - self.done) / self.done
+
+
+@dataclass(kw_only=True)
+class Job:
+    """One run as the engine knows it. Only the engine writes to it; everybody else reads.
+
+    position: runs in front of it while it waits, 0 once it is its turn. rounds: append-only. trace: complete once the run ended,
+    also after a stop. message: one sentence for the person, when the run failed or was cut short.
+    Times are seconds since the epoch.
+    """
+
+    request: RunRequest
+    id: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
+    state: JobState = "queued"
+    position: int = 0
+    rounds: list[Round] = field(default_factory=list)
+    prompt_ids: tuple[int, ...] = ()
+    trace: Trace | None = None
+    message: str = ""
+    progress: Progress | None = None
+    created: float = field(default_factory=time.time)
+    started: float | None = None
+    first_round: float | None = None
+    finished: float | None = None
+
+    @property
+    def active(self) -> bool:
+        return self.state in ACTIVE
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data without the rounds' contents, for logs and for a remote page."""
+        plain = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in ("rounds", "trace", "request")}
+        plain["progress"] = None if self.progress is None else dataclasses.asdict(self.progress)
+        return {**plain, "request": dataclasses.asdict(self.request), "rounds": len(self.rounds)}
