@@ -230,7 +230,7 @@ class PairInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class Trace:
-    """One whole run. `output_text` is exact; a character that the last token leaves incomplete is not in it.
+    """One whole run. `output_text` is exact; the closing EOS, and a character that the last token leaves incomplete, are not in it.
 
     device: for instance "cpu" or "cuda:0 (NVIDIA H100)"; versions: of the libraries; created: ISO date and time, UTC.
     plain_step_seconds: median time of one plain target step, measured in the same process on the same device when the pair was

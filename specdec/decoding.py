@@ -1,0 +1,330 @@
+"""The two loops: plain decoding and speculative decoding with exact verification.
+
+One round, with L tokens committed, the newest of which is in no cache yet [Leviathan 2023, algorithm 1]:
+
+1. draft    the drafter proposes x_1..x_γ and hands back the q of each;
+2. verify   the target runs once over [newest, x_1..x_γ] and yields p_1..p_{γ+1};
+3. judge    left to right: greedy keeps x_i while it is the argmax of p_i, sampling keeps it while u_i < p_i(x_i)/q_i(x_i). The first
+            rejected position takes a replacement, the rest is discarded; if none is rejected, a bonus token comes from p_{γ+1};
+4. settle   both caches go back to the committed tokens.
+
+Plain decoding is the same loop with a drafter that proposes nothing, so that a comparison compares nothing but the drafts.
+"""
+
+from __future__ import annotations
+
+import datetime
+import platform
+import time
+from dataclasses import dataclass
+from typing import Any, Callable, Iterator
+
+import torch
+from torch import Tensor
+
+from specdec.drafters import Drafter, Proposal, Request, make_drafter
+from specdec.errors import SettingsError
+from specdec.recorder import Recorder
+from specdec.sampling import Draws, SamplingRule, residual
+from specdec.trace import FinishReason, Method, Round, Seconds, Settings, Trace, Totals
+
+
+class _Stopped(Exception):
+    """Somebody asked the run to stop."""
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """What the judge says of one round.
+
+    accepted: how many drafts stay. rejected: whether the draft behind them was judged and refused. us: the draw of each judged draft.
+    token: replacement or bonus, None when the run ended on an accepted draft. u: its draw. source: the distribution it was drawn
+    from [V], residual_mass: before normalising, for a sampled replacement.
+    """
+
+    accepted: int
+    rejected: bool
+    us: list[float | None]
+    token: int | None
+    u: float | None
+    source: Tensor | None
+    residual_mass: float | None
+
+
+def judge(proposal: Proposal, *, logits: Tensor, p: Tensor | None, draws: Draws, eos_ids: frozenset[int]) -> Verdicts:
+    """Verdicts on n drafts. logits: the target's, [n+1, V]. p: [n+1, V] for a sampled run, None for a greedy one."""
+    if p is None:
+        return _judge_greedy(proposal.ids, logits.argmax(-1).tolist(), eos_ids)
+    us: list[float | None] = []
+    positions = torch.arange(len(proposal.ids), device=p.device)
+    chosen = torch.tensor(proposal.ids, dtype=torch.long, device=p.device)
+    p_drafted = p[positions, chosen].tolist()
+    q = proposal.q.to(p.device) if proposal.q is not None else p[:0]
+    q_drafted = q[positions, chosen].tolist()
+    for i, token in enumerate(proposal.ids):
+        kept, u = draws.accept(p_drafted[i], q_drafted[i])
+        us.append(u)
+        if not kept:
+            source, mass = residual(p[i], q[i])
+            replacement, draw_u = draws.pick(source)
+            return Verdicts(i, True, us, replacement, draw_u, source, mass)
+        if token in eos_ids:
+            return Verdicts(i + 1, False, us, None, None, None, None)
+    bonus, draw_u = draws.pick(p[-1])
+    return Verdicts(len(us), False, us, bonus, draw_u, p[-1], None)
+
+
+def _judge_greedy(drafted: list[int], best: list[int], eos_ids: frozenset[int]) -> Verdicts:
+    for i, token in enumerate(drafted):
+        if token != best[i]:
+            return Verdicts(i, True, [None] * (i + 1), best[i], None, None, None)
+        if token in eos_ids:
+            return Verdicts(i + 1, False, [None] * (i + 1), None, None, None, None)
+    return Verdicts(len(drafted), False, [None] * len(drafted), best[-1], None, None, None)
+
+
+class Run(Iterator[Round]):
+    """One run, round by round. Iterate over it; `trace()` is what has happened so far.
+
+    Raises SettingsError before the first round when prompt or settings cannot be used.
+    """
+
+    def __init__(
+        self,
+        pair: Any,
+        prompt: str,
+        settings: Settings,
+        *,
+        method: Method,
+        drafter: Drafter | None = None,
+        stop: Callable[[], bool] | None = None,
+        record: bool = True,
+    ) -> None:
+        name = "none" if method == "plain" else drafter.name if drafter else settings.drafter or pair.drafters[0]
+        if method == "plain":
+            settings = settings.replace(draft_length=0)
+        self.pair, self.prompt, self.method = pair, prompt, method
+        self.settings = settings.replace(drafter=name)
+        self.drafter = drafter or make_drafter(name, pair, self.settings)
+        self.info = pair.info(name)
+        self.prompt_ids = list(pair.encode(prompt, raw=settings.raw))
+        self._room = _room(self.prompt_ids, pair.context)
+        self.committed = list(self.prompt_ids)
+        self.rounds: list[Round] = []
+        self.finish_reason: FinishReason | None = None
+        self.seconds = self.seconds_prefill = self.seconds_to_first_token = 0.0
+        self._limit = min(self.settings.max_new_tokens, self._room)
+        self._rule = SamplingRule.of(self.settings)
+        self._draws = Draws(self.settings.seed)
+        self._recorder = Recorder(pair.texts, full=record, greedy=self._rule.greedy)
+        self._asked_to_stop = stop
+        self._stop = False
+        self._target: Any = None
+        self._created = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+
+    # What a caller does with a run
+
+    def stop(self) -> None:
+        """End before the next model pass; what is made stays."""
+        self._stop = True
+
+    def __iter__(self) -> "Run":
+        return self
+
+    def __next__(self) -> Round:
+        if self.finish_reason is not None:
+            raise StopIteration
+        begun = time.perf_counter()
+        try:
+            if self._target is None:
+                self._prefill()
+            round_ = self._round()
+        except _Stopped:
+            self._finish("stopped")
+            self.seconds += time.perf_counter() - begun
+            raise StopIteration from None
+        self.seconds += time.perf_counter() - begun
+        if len(self.rounds) == 1:
+            self.seconds_to_first_token = self.seconds - round_.seconds.record
+        return round_
+
+    @property
+    def output_ids(self) -> list[int]:
+        return self.committed[len(self.prompt_ids) :]
+
+    # What happens inside
+
+    def _check(self) -> None:
+        if self._stop or (self._asked_to_stop is not None and self._asked_to_stop()):
+            raise _Stopped
+
+    def _prefill(self) -> None:
+        """The whole prompt but its newest token goes into the caches."""
+        self._check()
+        begun = time.perf_counter()
+        self._target = self.pair.target.open(hidden_layers=self.drafter.hidden_layers)
+        if len(self.prompt_ids) > 1:
+            self._target.forward(self.prompt_ids[:-1], keep=1)
+        self._check()
+        self.drafter.start(self.prompt_ids, self._target)
+        self.pair.target.synchronize()
+        self.seconds_prefill = time.perf_counter() - begun
+
+    def _round(self) -> Round:
+        start = len(self.committed)
+        # One place is for the token that the target adds itself.
+        count = min(self.settings.draft_length, self._limit - len(self.output_ids) - 1)
+        look = self._recorder.full
+        proposal = self.drafter.propose(
+            Request(self.committed, count, self._rule, self._draws, look, self._check)
+        )
+        self._check()
+        begun = time.perf_counter()
+        fed = [self.committed[-1], *proposal.ids]
+        logits = self._target.forward(fed, keep=len(fed))
+        self.pair.target.synchronize()
+        verified = time.perf_counter()
+        p = None if self._rule.greedy else self._rule.probabilities(logits)
+        verdicts = judge(proposal, logits=logits, p=p, draws=self._draws, eos_ids=self.pair.eos_ids)
+        new = proposal.ids[: verdicts.accepted] + ([] if verdicts.token is None else [verdicts.token])
+        self.committed.extend(new)
+        kept = start + verdicts.accepted  # positions in the target's cache that stay: all that is committed but the newest
+        if verdicts.token is None:
+            kept = len(self.committed) - 1
+        self._target.crop(kept)
+        self.drafter.settle(kept)
+        judged = time.perf_counter()
+        drafts, outcome = self._recorder.describe(proposal, verdicts, logits=logits, p=p)
+        seconds = Seconds(
+            draft=tuple(round(s, 7) for s in proposal.seconds),
+            verify=round(verified - begun, 7),
+            judge=round(judged - verified, 7),
+            record=round(time.perf_counter() - judged, 7),
+        )
+        round_ = Round(index=len(self.rounds), start=start, drafts=drafts, outcome=outcome, seconds=seconds)
+        self.rounds.append(round_)
+        if new[-1] in self.pair.eos_ids:
+            self._finish("eos")
+        elif len(self.output_ids) >= self._limit:
+            self._finish("length" if self._limit == self.settings.max_new_tokens else "context")
+        return round_
+
+    def _finish(self, reason: FinishReason) -> None:
+        self.finish_reason = reason
+        self._target = self._target and None  # the caches are not needed any more
+        self.drafter = Drafter()
+
+    def trace(self) -> Trace:
+        """All of the run so far as one record; a run that has not ended counts as stopped."""
+        return Trace(
+            method=self.method,
+            settings=self.settings,
+            pair=self.info,
+            device=self.pair.device_name,
+            versions=versions(),
+            created=self._created,
+            prompt=self.prompt,
+            prompt_ids=tuple(self.prompt_ids),
+            output_ids=tuple(self.output_ids),
+            output_text=self.pair.texts.decode([i for i in self.output_ids if i not in self.pair.eos_ids]),
+            finish_reason=self.finish_reason or "stopped",
+            seconds_to_first_token=round(self.seconds_to_first_token, 7),
+            rounds=tuple(self.rounds),
+            totals=self._totals(),
+            plain_step_seconds=self.pair.plain_step_seconds,
+        )
+
+    def _totals(self) -> Totals:
+        rounds = self.rounds
+        drafted = sum(len(r.drafts) for r in rounds)
+        judged = sum(r.judged for r in rounds)
+        accepted = sum(r.accepted for r in rounds)
+        draft = sum(sum(r.seconds.draft) for r in rounds)
+        verify = sum(r.seconds.verify for r in rounds)
+        judging = sum(r.seconds.judge for r in rounds)
+        record = sum(r.seconds.record for r in rounds)
+        named = self.seconds_prefill + draft + verify + judging + record
+        return Totals(
+            prompt_tokens=len(self.prompt_ids),
+            new_tokens=len(self.output_ids),
+            target_passes=len(rounds),
+            drafted=drafted,
+            judged=judged,
+            accepted=accepted,
+            rejected=judged - accepted,
+            discarded=drafted - judged,
+            replacements=sum(r.outcome.kind == "replacement" for r in rounds),
+            bonuses=sum(r.outcome.kind == "bonus" for r in rounds),
+            seconds=round(self.seconds, 7),
+            seconds_prefill=round(self.seconds_prefill, 7),
+            seconds_draft=round(draft, 7),
+            seconds_verify=round(verify, 7),
+            seconds_judge=round(judging, 7),
+            seconds_record=round(record, 7),
+            seconds_other=round(max(0.0, self.seconds - named), 7),
+        )
+
+
+def _room(prompt_ids: list[int], context: int) -> int:
+    """How many tokens the context leaves for the output."""
+    if not prompt_ids:
+        raise SettingsError("the prompt is empty: write at least one character.")
+    if len(prompt_ids) >= context:
+        raise SettingsError(
+            f"the prompt has {len(prompt_ids)} tokens and the models read at most {context}, output included: shorten the prompt."
+        )
+    return context - len(prompt_ids)
+
+
+def versions() -> dict[str, str]:
+    """Of what made a run."""
+    import transformers
+
+    import specdec
+
+    return {
+        "specdec": specdec.__version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+    }
+
+
+def stream(
+    pair: Any,
+    prompt: str,
+    settings: Settings | None = None,
+    *,
+    drafter: Drafter | None = None,
+    stop: Callable[[], bool] | None = None,
+    record: bool = True,
+) -> Run:
+    """Decode speculatively; iterate over the result to get each round as it happens.
+
+    drafter: one of your own in place of settings.drafter. stop: asked before every model pass. record: False leaves out what a trace
+    keeps to look at (top tokens, overlap, probabilities of greedy runs), for timing.
+    """
+    return Run(pair, prompt, settings or Settings(), method="speculative", drafter=drafter, stop=stop, record=record)
+
+
+def stream_plain(
+    pair: Any, prompt: str, settings: Settings | None = None, *, stop: Callable[[], bool] | None = None, record: bool = True
+) -> Run:
+    """The baseline: the target alone, one token a pass, through the same runner."""
+    return Run(pair, prompt, settings or Settings(), method="plain", stop=stop, record=record)
+
+
+def generate(pair: Any, prompt: str, settings: Settings | None = None, **options: Any) -> Trace:
+    """`stream` to its end."""
+    return _to_the_end(stream(pair, prompt, settings, **options))
+
+
+def plain(pair: Any, prompt: str, settings: Settings | None = None, **options: Any) -> Trace:
+    """`stream_plain` to its end."""
+    return _to_the_end(stream_plain(pair, prompt, settings, **options))
+
+
+def _to_the_end(run: Run) -> Trace:
+    for _ in run:
+        pass
+    return run.trace()

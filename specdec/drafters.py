@@ -1,0 +1,207 @@
+"""Who proposes tokens. One small interface, and the contract that every drafter keeps:
+
+- the q that a drafter reports at a position is the distribution that it really picked the token from: the softmax it drew from, or all
+  mass on one token if it did not draw;
+- it proposes at most the number of tokens that it was asked for, none included, and never draws from anywhere but `draws`;
+- after `settle(kept)` its own cache holds exactly the committed tokens that it has seen, never a rejected one.
+
+A drafter belongs to one run: `make_drafter` makes it, `start` gives it the prompt.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any, Callable
+
+import torch
+from torch import Tensor
+
+from specdec.errors import SettingsError
+from specdec.runner import CachedSequence
+from specdec.sampling import Draws, SamplingRule, one_hot
+from specdec.trace import Settings
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What a drafter proposes in one round.
+
+    ids: n drafted tokens. q: [n, V], the distribution each was picked from; in greedy runs the drafter's own distribution at
+    temperature 1, to look at (None when nobody looks). draw_us: the uniform draw of each, None where nothing was drawn.
+    seconds: of each draft step.
+    """
+
+    ids: list[int]
+    q: Tensor | None
+    draw_us: list[float | None]
+    seconds: list[float]
+
+
+NOTHING = Proposal([], None, [], [])
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the loop asks of a drafter in one round.
+
+    committed: prompt and output so far. count: how many tokens at most. look: q is wanted although the run is greedy.
+    check: to be called before every model pass; it raises when the run is to stop.
+    """
+
+    committed: list[int]
+    count: int
+    rule: SamplingRule
+    draws: Draws
+    look: bool
+    check: Callable[[], None]
+
+
+class Drafter:
+    """Base of all drafters; proposes nothing, which is plain decoding."""
+
+    name = "none"
+    hidden_layers: tuple[int, ...] = ()  # hidden states of the target that it reads, see Runner.open
+
+    def start(self, prompt_ids: list[int], target: CachedSequence) -> None:
+        """A new run. `target` holds all of the prompt but its last token, and its `hidden` those tokens' states."""
+
+    def propose(self, request: Request) -> Proposal:
+        return NOTHING
+
+    def settle(self, kept: int) -> None:
+        """The round is judged: `kept` tokens stay in the target's cache, all committed ones but the newest.
+
+        The target's `hidden` still has the states of the pass that verified: the newest token's and each draft's, in order.
+        """
+
+
+class _StepDrafter(Drafter):
+    """A drafter that runs a model once for each token."""
+
+    def propose(self, request: Request) -> Proposal:
+        ids: list[int] = []
+        rows: list[Tensor] = []
+        us: list[float | None] = []
+        seconds: list[float] = []
+        for step in range(request.count):
+            request.check()
+            begun = time.perf_counter()
+            logits = self._next_logits(request.committed, ids)
+            token, u, q = pick(logits, request)
+            ids.append(token)
+            us.append(u)
+            if q is not None:
+                rows.append(q)
+            seconds.append(time.perf_counter() - begun)
+        self._done()
+        return Proposal(ids, torch.stack(rows) if rows else None, us, seconds)
+
+    def _next_logits(self, committed: list[int], drafted: list[int]) -> Tensor:
+        """Logits [1, V] of the token behind `committed` + `drafted`."""
+        raise NotImplementedError
+
+    def _done(self) -> None:
+        """All tokens of the round are proposed."""
+
+
+def pick(logits: Tensor, request: Request) -> tuple[int, float | None, Tensor | None]:
+    """logits [1, V] -> (token, u or None, the q it was picked from or None when nobody looks)."""
+    if request.rule.greedy:
+        # int() waits for the device, so that the time of the step is the time of the step.
+        return int(logits[0].argmax()), None, request.rule.probabilities(logits)[0] if request.look else None
+    q = request.rule.probabilities(logits)[0]
+    token, u = request.draws.pick(q)
+    return token, u, q
+
+
+class DraftModel(_StepDrafter):
+    """An independent, smaller model with the target's vocabulary."""
+
+    name = "draft"
+
+    def __init__(self, runner: Any) -> None:
+        self.sequence = runner.open()
+
+    def start(self, prompt_ids: list[int], target: CachedSequence) -> None:
+        self.sequence.crop(0)
+        if len(prompt_ids) > 1:
+            self.sequence.forward(prompt_ids[:-1], keep=1)
+
+    def _next_logits(self, committed: list[int], drafted: list[int]) -> Tensor:
+        # Behind a fully accepted round the last draft is not in the cache yet: then two tokens are fed.
+        return self.sequence.forward((committed + drafted)[self.sequence.length :], keep=1)
+
+    def settle(self, kept: int) -> None:
+        self.sequence.crop(min(kept, self.sequence.length))
+
+
+class EarlyExit(_StepDrafter):
+    """The target's own first layers, with its final norm and head; their cache is the target's."""
+
+    name = "early-exit"
+
+    def __init__(self, layers: int) -> None:
+        self.layers = layers
+
+    def start(self, prompt_ids: list[int], target: CachedSequence) -> None:
+        self.target = target
+
+    def _next_logits(self, committed: list[int], drafted: list[int]) -> Tensor:
+        newest = drafted[-1] if drafted else committed[-1]
+        return self.target.forward_exit([newest], layers=self.layers, offset=len(drafted))
+
+    def _done(self) -> None:
+        self.target.crop_exit(layers=self.layers)
+
+
+class PromptLookup(Drafter):
+    """Finds the last few tokens again earlier in the text and proposes what followed them there. No model, so no draft time to speak of.
+
+    The longest run of at most `ngram` tokens wins, and of several places the most recent one.
+    """
+
+    name = "lookup"
+
+    def __init__(self, *, ngram: int, vocabulary: int) -> None:
+        self.ngram = ngram
+        self.vocabulary = vocabulary
+
+    def propose(self, request: Request) -> Proposal:
+        begun = time.perf_counter()
+        ids = find_continuation(request.committed, ngram=self.ngram, count=request.count)
+        if not ids:
+            return Proposal([], None, [], [time.perf_counter() - begun] if request.count else [])
+        q = one_hot(ids, self.vocabulary, like=torch.empty(0))
+        seconds = time.perf_counter() - begun
+        return Proposal(ids, q, [None] * len(ids), [seconds / len(ids)] * len(ids))
+
+
+def find_continuation(tokens: list[int], *, ngram: int, count: int) -> list[int]:
+    """At most `count` tokens that followed the most recent earlier occurrence of the longest repeated ending of `tokens`."""
+    for length in range(min(ngram, len(tokens) - 1), 0, -1):
+        ending = tokens[-length:]
+        for start in range(len(tokens) - length - 1, -1, -1):
+            if tokens[start : start + length] == ending:
+                return tokens[start + length : start + length + count]
+    return []
+
+
+def default_exit_layers(layers: int) -> int:
+    """A third of the target: fewer agree with it on nothing, more cost too much."""
+    return max(1, layers // 3)
+
+
+def make_drafter(name: str, pair: Any, settings: Settings) -> Drafter:
+    """The drafter called `name` for one run of `pair`. Raises SettingsError when the pair does not offer it."""
+    if name == "none":
+        return Drafter()
+    if name not in pair.drafters:
+        raise SettingsError(f"drafter {name!r} is not offered by {pair.title}: take one of {', '.join(pair.drafters)}.")
+    if name == "lookup":
+        return PromptLookup(ngram=settings.ngram, vocabulary=pair.vocabulary)
+    if name == "early-exit":
+        return EarlyExit(settings.exit_layers or default_exit_layers(pair.target.layers))
+    if name == "draft":
+        return DraftModel(pair.draft)
+    return pair.attached[name](settings)

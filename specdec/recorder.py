@@ -1,0 +1,98 @@
+"""Turns the tensors of one round into the records of the trace: texts, probabilities, top tokens, overlap."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from specdec.sampling import accept_probability, overlap
+from specdec.trace import TOP, Draft, Outcome, TokenProbability
+
+TopTokens = tuple[TokenProbability, ...]
+
+
+class Recorder:
+    """texts: gives tokens their texts. full: keep what is only there to look at; without it a sampled run still has q, p and u,
+    a greedy run has zeros in their place, and no list of top tokens is made."""
+
+    def __init__(self, texts: Any, *, full: bool, greedy: bool) -> None:
+        self.texts, self.full, self.greedy = texts, full, greedy
+
+    @torch.inference_mode()
+    def describe(self, proposal: Any, verdicts: Any, *, logits: Tensor, p: Tensor | None) -> tuple[tuple[Draft, ...], Outcome]:
+        """proposal: n drafts. verdicts: the judge's. logits, p: the target's, [n+1, V]; p is None in greedy runs."""
+        if p is None and self.full:
+            p = logits.softmax(-1)
+        drafts = self._drafts(proposal, verdicts, p)
+        return drafts, self._outcome(proposal, verdicts, p)
+
+    def _drafts(self, proposal: Any, verdicts: Any, p: Tensor | None) -> tuple[Draft, ...]:
+        count = len(proposal.ids)
+        if not count:
+            return ()
+        if p is None:
+            q_drafted = p_drafted = overlaps = [0.0] * count
+        else:
+            q = proposal.q.to(p.device)
+            at = torch.arange(count, device=p.device), torch.tensor(proposal.ids, device=p.device)
+            q_drafted, p_drafted = q[at].tolist(), p[at].tolist()
+            overlaps = overlap(p[:-1], q).clamp(max=1).tolist() if self.full else [0.0] * count
+        top_p = self._top(p[:-1]) if self.full else [()] * count
+        top_q = self._top(q) if self.full else [()] * count
+        drafts = []
+        for i, token in enumerate(proposal.ids):
+            judged = i < len(verdicts.us)
+            accepted = i < verdicts.accepted
+            if self.greedy:
+                chance = 1.0 if accepted or (not judged and top_p[i] and top_p[i][0].id == token) else 0.0
+            else:
+                chance = accept_probability(p_drafted[i], q_drafted[i])
+            drafts.append(
+                Draft(
+                    id=token,
+                    text=self.texts.text(token),
+                    q=q_drafted[i],
+                    p=p_drafted[i],
+                    accept_probability=chance,
+                    u=verdicts.us[i] if judged else None,
+                    status="accepted" if accepted else "rejected" if judged else "discarded",
+                    overlap=_short(overlaps[i]),
+                    top_p=top_p[i],
+                    top_q=top_q[i],
+                    draw_u=proposal.draw_us[i],
+                    bytes=self.texts.fragment(token),
+                )
+            )
+        return tuple(drafts)
+
+    def _outcome(self, proposal: Any, verdicts: Any, p: Tensor | None) -> Outcome:
+        token = verdicts.token
+        if token is None:
+            return Outcome(kind="none", id=None, text="", p=None, u=None, distribution=(), residual_mass=None)
+        row = None if p is None else p[verdicts.accepted]
+        source = verdicts.source if verdicts.source is not None else row
+        return Outcome(
+            kind="replacement" if verdicts.rejected else "bonus",
+            id=token,
+            text=self.texts.text(token),
+            p=0.0 if row is None else float(row[token]),
+            u=verdicts.u,
+            distribution=self._top(source[None])[0] if self.full and source is not None else (),
+            residual_mass=verdicts.residual_mass,
+            bytes=self.texts.fragment(token),
+        )
+
+    def _top(self, rows: Tensor) -> list[TopTokens]:
+        """The `TOP` most probable tokens of each row that have any probability."""
+        best = rows.topk(min(TOP, rows.shape[-1]))
+        return [
+            tuple(TokenProbability(i, self.texts.text(i), _short(v)) for i, v in zip(ids, values) if v > 0)
+            for ids, values in zip(best.indices.tolist(), best.values.tolist())
+        ]
+
+
+def _short(value: float) -> float:
+    """Six digits are enough to look at, and a fifth of the size."""
+    return float(f"{value:.6g}")
