@@ -27,6 +27,7 @@ __all__ = ["BusyError", "Engine", "Job", "Lease", "Limits", "Progress", "RunRequ
 log = logging.getLogger(__name__)
 
 PROGRESS_INTERVAL = 0.1  # seconds between two progress records of the same stage
+TRACE_INTERVAL = 0.4  # seconds between two traces of a run that goes on; pages look about twice a second
 
 
 class Decoding(Protocol):
@@ -244,7 +245,7 @@ class Engine:
             late = late or time.time() > limit
             return late or job.id in self._stopping
 
-        run = None
+        run, looked = None, 0.0
         try:
             run = self._start(self.pair, job.request, stop)
             job.prompt_ids = tuple(run.prompt_ids)
@@ -252,6 +253,8 @@ class Engine:
                 if job.first_round is None:
                     job.first_round = time.time()
                 job.rounds.append(round_)
+                if (now := time.time()) - looked > TRACE_INTERVAL:
+                    job.trace, looked = run.trace(), now
             job.trace = run.trace()
             state: JobState = "stopped" if job.trace.finish_reason == "stopped" else "done"
             message = f"The run was ended after {self.limits.run_seconds:.0f} s, the longest allowed here." if late else ""

@@ -1,0 +1,40 @@
+"""Run and watch: a prompt decoded with two real models, round by round."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from specdec.ui import controls, panels, session
+from specdec.ui.stage import stage
+
+POLL = {"queued": 1.0, "running": 0.5}  # seconds between two looks at the engine
+
+session.lease()
+shown = session.shown()
+job = shown.job if shown is not None else None
+state = job.state if job is not None else None
+
+st.title("Run and watch: speculative decoding, round by round", anchor=False)
+with st.sidebar:
+    controls.settings()
+controls.prompt_bar(active=job is not None and job.active)
+if message := session.take_notice():
+    st.error(message, icon=":material/error:")
+
+
+@st.fragment(run_every=POLL.get(state))
+def live() -> None:
+    """What changes while a run goes on. The inputs stay outside, so that a look at the engine never disturbs them."""
+    panels.status(shown)
+    selected = stage(panels.view_of(shown))
+    trace = shown.result if shown is not None else None
+    panels.strip(trace)
+    if trace is not None and (job is None or not job.active):
+        panels.verdict(trace)
+    panels.detail(trace, selected)
+    if job is not None and job.state != state:
+        st.rerun()  # once, so that the buttons follow and the polling stops
+
+
+live()
+panels.download(shown.result if shown is not None else None, shown.run if shown is not None else "")

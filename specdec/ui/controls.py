@@ -1,0 +1,137 @@
+"""Everything a person sets. The names in the address are the names of `specdec.trace.Settings`, so that a link is a run."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from specdec.catalogue import DEFAULT_PAIR
+from specdec.engine import RunRequest
+from specdec.errors import SpecdecError, TraceError
+from specdec.trace import Settings, Trace
+from specdec.ui import session
+from specdec.ui.texts import examples, text
+
+PROMPT_CHARACTERS = 8_000  # the prompt stands in the address as well
+FILE_MEGABYTES = 8
+
+
+def read() -> RunRequest:
+    """The run that the controls describe. Raises SettingsError."""
+    state = st.session_state
+    settings = Settings(
+        drafter=state.drafter,
+        draft_length=state.draft_length,
+        temperature=round(state.temperature, 3),
+        top_k=state.top_k,
+        top_p=state.top_p,
+        max_new_tokens=state.max_new_tokens,
+        seed=state.seed,
+        raw=state.raw,
+    )
+    return RunRequest(prompt=state.prompt, settings=settings, pair=DEFAULT_PAIR)
+
+
+def _run() -> None:
+    try:
+        session.run(read())
+    except SpecdecError as error:
+        session.notice(str(error))
+
+
+def _stop() -> None:
+    session.lease().stop()
+
+
+def _example() -> None:
+    st.session_state.prompt = examples()[st.session_state.example]
+
+
+def _play() -> None:
+    session.show(session.recording(st.session_state.recording))
+
+
+def _open() -> None:
+    file = st.session_state.file
+    if file is None:
+        return
+    try:
+        if file.size > FILE_MEGABYTES * 2**20:
+            raise TraceError(
+                f"This file has {file.size / 2**20:.0f} MB, a trace has {FILE_MEGABYTES} at most: choose another one."
+            )
+        session.show_file(Trace.from_json(file.getvalue()), name=file.name, run=file.file_id)
+    except SpecdecError as error:
+        session.notice(f"{file.name} was not opened, everything stays as it was. {error}")
+
+
+def prompt_bar(*, active: bool) -> None:
+    """Prompt, Run, Stop and the examples, in one row."""
+    with st.container(key="bar"):
+        left, right = st.columns([1, 0.36], gap="small", vertical_alignment="top")
+    left.text_area(
+        text("prompt.label"),
+        value=next(iter(examples().values())),
+        height=96,
+        max_chars=PROMPT_CHARACTERS,
+        key="prompt",
+        placeholder=text("prompt.placeholder"),
+        label_visibility="collapsed",
+        bind="query-params",
+    )
+    with right, st.container(key="buttons", gap="small"):
+        first = st.container(horizontal=True, gap="small")
+        first.button(
+            text("run"),
+            type="primary",
+            icon=":material/play_arrow:",
+            shortcut="Ctrl+Enter",
+            key="run",
+            help=text("run.help"),
+            on_click=_run,
+            width="stretch",
+        )
+        first.button(
+            text("stop"),
+            icon=":material/stop:",
+            key="stop",
+            help=text("stop.help"),
+            on_click=_stop,
+            disabled=not active,
+            width="stretch",
+        )
+        second = st.container(horizontal=True, gap="small")
+        second.menu_button(text("examples"), list(examples()), key="example", on_click=_example, width="stretch")
+        names = session.recordings()
+        second.menu_button(
+            text("recordings"),
+            list(names),
+            key="recording",
+            on_click=_play,
+            format_func=lambda name: names[name].title or name,
+            disabled=not names,
+            width="stretch",
+        )
+
+
+def settings() -> None:
+    """The settings of a run, for the sidebar."""
+    offered = session.offered_drafters()
+    st.selectbox(
+        text("drafter.label"), offered, key="drafter", format_func=lambda name: text(f"drafter.{name}.title"), bind="query-params"
+    )
+    st.caption(text(f"drafter.{st.session_state.drafter}.text"))
+    st.slider(text("draft_length.label"), 1, 12, 4, key="draft_length", help=text("draft_length.help"), bind="query-params")
+    st.slider(
+        text("temperature.label"), 0.0, 2.0, 0.0, 0.1, key="temperature", help=text("temperature.help"), bind="query-params"
+    )
+    st.slider(
+        text("max_new_tokens.label"), 8, 256, 64, 8, key="max_new_tokens", help=text("max_new_tokens.help"), bind="query-params"
+    )
+    with st.expander(text("more")):
+        st.number_input(text("seed.label"), 0, 2**31 - 1, 0, key="seed", help=text("seed.help"), bind="query-params")
+        st.number_input(text("top_k.label"), 0, 1000, 0, key="top_k", help=text("top_k.help"), bind="query-params")
+        st.slider(text("top_p.label"), 0.05, 1.0, 1.0, 0.05, key="top_p", help=text("top_p.help"), bind="query-params")
+        st.toggle(text("raw.label"), key="raw", help=text("raw.help"), bind="query-params")
+    st.file_uploader(
+        text("open.label"), type=["json"], key="file", help=text("open.help"), on_change=_open, max_upload_size=FILE_MEGABYTES
+    )

@@ -1,0 +1,261 @@
+"""Sentences about one token of a trace, with this token's own numbers in them, and about the run as a whole.
+
+Pure functions: a trace in, Markdown and LaTeX out. Token text is data, so it only ever appears inside a code span (`code`);
+formulas hold numbers and no token text.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass
+
+from specdec import metrics
+from specdec.trace import Draft, Round, Settings, Trace
+
+MARKS = {" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍"}
+LONGEST = 40  # characters of one token that a sentence or a label shows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explanation:
+    """title, words (for a newcomer) and exact (for an expert) are Markdown, formula is LaTeX."""
+
+    title: str
+    words: str
+    formula: str
+    exact: str = ""
+
+
+def visible(text: str) -> str:
+    """Token text with its blanks and control characters made visible, cut to a length that fits a label."""
+    shown = "".join(
+        MARKS.get(c) or (f"⟨U+{ord(c):04X}⟩" if unicodedata.category(c) in ("Cc", "Cf", "Co", "Cs") and c != "\u200d" else c)
+        for c in text
+    )
+    return shown if len(shown) <= LONGEST else shown[: LONGEST - 1] + "…"
+
+
+def code(text: str) -> str:
+    """Token text as a Markdown code span, whatever is in it."""
+    shown = visible(text) or "∅"
+    fence = "`" * (max((len(run) for run in re.findall("`+", shown)), default=0) + 1)
+    pad = " " if shown[0] == "`" or shown[-1] == "`" else ""
+    return f"{fence}{pad}{shown}{pad}{fence}"
+
+
+def number(value: float, digits: int = 2) -> str:
+    """A probability: two decimals, more near 0 and near 1, which stand alone only where they are exact."""
+    if value in (0, 1):
+        return f"{value:.0f}"
+    if value < 1e-4:
+        return f"{value:.1e}"
+    if value < 0.1**digits:
+        return f"{value:.1g}"
+    if round(value, digits) < 1:
+        return f"{value:.{digits}f}"
+    return f"{value:.4f}" if value < 0.99995 else "≈ 1"
+
+
+def numbers(*values: float) -> list[str]:
+    """The same for values that are compared: as many decimals as it takes to see which one is larger."""
+    for digits in (2, 3, 4, 5):
+        texts = [number(v, digits) for v in values]
+        if len(set(texts)) == len({*values}):
+            return texts
+    return [f"{v:.7g}" for v in values]
+
+
+def plain(value: str) -> str:
+    """A number of `number` in a sentence for a newcomer."""
+    return "almost 0" if "e-" in value else "almost 1" if value == "≈ 1" else value
+
+
+def latex(value: str) -> str:
+    """A number of `number` inside a formula."""
+    mantissa, e, exponent = value.replace("≈ 1", "1").partition("e")
+    return rf"{mantissa} \cdot 10^{{{int(exponent)}}}" if e else value.replace("≈ 1", r"{\approx}1")
+
+
+def explain(trace_settings: Settings, round_: Round, token: int) -> Explanation:
+    """What happened to entry `token` of the round: a draft, or, behind the last draft, the token that the target added."""
+    if token >= len(round_.drafts):
+        return _outcome(trace_settings, round_)
+    draft = round_.drafts[token]
+    if draft.status == "discarded":
+        return _discarded(round_, draft)
+    return _greedy(round_, draft) if trace_settings.greedy else _sampled(round_, draft)
+
+
+def _sampled(round_: Round, draft: Draft) -> Explanation:
+    name, accepted = code(draft.text), draft.status == "accepted"
+    p, q = numbers(draft.p, draft.q)
+    chance, u = numbers(draft.accept_probability, draft.u if draft.u is not None else 0.0)
+    sure = (
+        f"The drafter copied {name} and was sure of it (1)"
+        if draft.q == 1
+        else f"The drafter gave {name} the probability {plain(q)}"
+    )
+    fraction = rf"\min\left(1, \tfrac{{p}}{{q}}\right) = \min\left(1, \tfrac{{{latex(p)}}}{{{latex(q)}}}\right) = {latex(chance)}"
+    if draft.p >= draft.q:
+        words = f"{sure}, the target {plain(p)}. The target wants it at least as much, so it stays whatever the dice say."
+        formula = fraction
+    else:
+        words = (
+            f"{sure}, the target only {plain(p)}. So it may stay with probability {plain(p)} / {plain(q)} = {plain(chance)}. "
+            f"The dice showed u = {plain(u)}, {'below that: it stays' if accepted else 'not below that: it goes'}."
+        )
+        formula = rf"u = {latex(u)} {'<' if accepted else chr(92) + 'ge'} {fraction}"
+    formula += rf"\;\Rightarrow\; \text{{{draft.status}}}"
+    if accepted:
+        return Explanation(title=f"{name} is accepted", words=words, formula=formula, exact=_overlap(draft))
+    new = code(round_.outcome.text)
+    words += f" {new} takes its place, drawn from what the target wanted *more* than the drafter did: the residual."
+    title = f"{name} is rejected, {new} takes its place"
+    return Explanation(title=title, words=words, formula=formula, exact=_residual(round_, draft))
+
+
+def _overlap(draft: Draft) -> str:
+    return (
+        f"At this position p and q overlap by Σ min(p, q) = {number(draft.overlap)}: "
+        f"so likely is it that a draft here is accepted, whichever token it is."
+    )
+
+
+def _residual(round_: Round, draft: Draft) -> str:
+    """Where the replacement was drawn, in numbers, as far as the trace has them."""
+    outcome, mass = round_.outcome, round_.outcome.residual_mass
+    if mass is None:
+        return _overlap(draft)
+    text = (
+        f"{_overlap(draft)} What is left over, Σ max(0, p − q) = {number(mass)}, becomes the residual once it is scaled up to 1"
+    )
+    share = next((t.probability for t in outcome.distribution if t.id == outcome.id), None)
+    inside = "" if share is None else f"; in it {code(outcome.text)} has {number(share)}"
+    return f"{text}{inside}. The accepted and the residual part together give exactly p."
+
+
+def _greedy(round_: Round, draft: Draft) -> Explanation:
+    name = code(draft.text)
+    if draft.status == "accepted":
+        p, q = numbers(draft.p, draft.q)
+        had = "the drafter copied it" if draft.q == 1 else f"the drafter had q = {plain(q)}"
+        return Explanation(
+            title=f"{name} is accepted",
+            words=(
+                "At temperature 0 there are no dice: a draft stays if it is the target's own first choice. "
+                f"{name} is (p = {plain(p)}; {had})."
+            ),
+            formula=rf"x = \operatorname{{arg\,max}}_y\, p(y), \quad p(x) = {latex(p)} \;\Rightarrow\; \text{{accepted}}",
+            exact=_greedy_note(draft),
+        )
+    new, best = code(round_.outcome.text), round_.outcome.p
+    p, first = numbers(draft.p, best if best is not None else 1.0)
+    return Explanation(
+        title=f"{name} is rejected, {new} takes its place",
+        words=(
+            "At temperature 0 there are no dice: a draft stays only if it is the target's own first choice. "
+            f"That is {new} (p = {plain(first)}) and not {name} (p = {plain(p)}), so {new} takes its place. "
+            "Its score was already there, from the same pass."
+        ),
+        formula=rf"p(x) = {latex(p)} < {latex(first)} = \max_y\, p(y) \;\Rightarrow\; \text{{rejected}}",
+        exact=_greedy_note(draft),
+    )
+
+
+def _greedy_note(draft: Draft) -> str:
+    whose = "the target's distribution" if draft.q == 1 else "both models' distributions"
+    return (
+        f"The bars show {whose} at temperature 1, to look at; p and q overlap by {number(draft.overlap)}. "
+        "The verdict only asks which token is first, so the text is the target's own greedy text, token for token."
+    )
+
+
+def _discarded(round_: Round, draft: Draft) -> Explanation:
+    rejected = next((d for d in round_.drafts if d.status == "rejected"), None)
+    ended = next((d for d in reversed(round_.drafts) if d.status == "accepted"), None)
+    name, p = code(draft.text), number(draft.p)
+    if rejected is not None:
+        reason = f"it was written to follow {code(rejected.text)}, and that fell"
+    else:
+        reason = f"the text had already ended with {code(ended.text)}" if ended else "the text had already ended"
+    return Explanation(
+        title=f"{name} is discarded",
+        words=(
+            f"{name} was never judged: {reason}. The target's one pass had scored it as well (p = {plain(p)}), "
+            "but that score belongs to a text that no longer exists."
+        ),
+        formula=rf"p(x) = {latex(p)},\; q(x) = {latex(number(draft.q))}, \quad \text{{not judged}}",
+        exact="Discarded drafts count in the draft utilisation, not in the acceptance rate α.",
+    )
+
+
+def _outcome(settings: Settings, round_: Round) -> Explanation:
+    outcome, name = round_.outcome, code(round_.outcome.text)
+    if outcome.kind == "none":
+        words = "The last accepted draft was the end of the text, so the target had nothing to add."
+        return Explanation(title="The text ends here", words=words, formula=r"\text{end of text}")
+    if outcome.kind == "replacement":
+        index = next(i for i, d in enumerate(round_.drafts) if d.status == "rejected")
+        judged = explain(settings, round_, index)
+        title = f"{name} replaces {code(round_.drafts[index].text)}"
+        return Explanation(title=title, words=judged.words, formula=judged.formula, exact=judged.exact)
+    p, count = number(outcome.p or 0.0), len(round_.new_ids)
+    if round_.drafts:
+        title = f"{name} is a bonus token"
+        why = (
+            "No draft was rejected. The same pass had also scored the position behind the last draft, "
+            f"so {name} comes on top without another pass."
+        )
+    else:
+        title = f"{name} comes from the target alone"
+        why = "Nothing was drafted in this round, so the pass yields one token, as in plain decoding."
+    how = (
+        "It is the target's first choice there" if settings.greedy else f"It was drawn from p with u = {number(outcome.u or 0.0)}"
+    )
+    return Explanation(
+        title=title,
+        words=f"{why} {how} (p = {plain(p)}).",
+        formula=r"x = \operatorname{arg\,max}_y\, p(y)" if settings.greedy else rf"x \sim p, \quad p(x) = {latex(p)}",
+        exact=f"This round committed {count} token{'s' if count > 1 else ''} with one pass of the target.",
+    )
+
+
+FINISHED = {
+    "eos": "the model ended its answer",
+    "length": "the length that was asked for is reached",
+    "context": "the model's context is full",
+    "stopped": "stopped",
+}
+
+
+def against_plain(trace: Trace) -> tuple[bool | None, str]:
+    """(faster than plain decoding?, a sentence that says why with α, c and v); None where no plain step was measured."""
+    s = metrics.summary(trace)
+    if trace.method == "plain":
+        return None, "Plain decoding: one target pass for each token. This is what speculation is compared with."
+    if s.speedup is None or s.round_cost is None or s.mean_acceptance_length is None:
+        return (
+            None,
+            "No plain step was measured with this run, so it cannot be said whether plain decoding would have been faster.",
+        )
+    result = f"**{s.speedup:.2f}× the speed of plain decoding{': slower' if s.speedup < 1 else ''}.** "
+    balance = f"A round brought {s.mean_acceptance_length:.2f} tokens and took as long as {s.round_cost:.2f} plain steps. "
+    cause = "" if s.speedup >= 1 else _cause(s) + " "
+    return s.speedup >= 1, result + balance + cause + _parts(s)
+
+
+def _cause(s: metrics.Summary) -> str:
+    return {
+        "cost_coefficient": "Drafting is what costs too much here.",
+        "verify_ratio": "Checking several tokens in one pass is what costs too much on this machine.",
+        "acceptance_rate": "Too few drafts were accepted to pay for making and checking them.",
+        None: "What a round costs beside its passes is too much.",
+    }[metrics.slow_cause(s)]
+
+
+def _parts(s: metrics.Summary) -> str:
+    known = {"α": s.acceptance_rate, "c": s.cost_coefficient, "v": s.verify_ratio}
+    meaning = {"α": "judged drafts accepted", "c": "plain steps for one drafted token", "v": "plain steps for one checking pass"}
+    parts = [f"{name} = {value:.2f} ({meaning[name]})" for name, value in known.items() if value is not None]
+    return ", ".join(parts) + "." if parts else ""
