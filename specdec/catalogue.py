@@ -9,7 +9,8 @@ BYTES_PER_WEIGHT = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 def memory_needed(parameters: int, dtype: str) -> int:
     """Bytes that `parameters` weights take to run: the weights, a seventh for what loading and the passes put beside them, and a
-    fixed part for caches of a few thousand tokens."""
+    fixed part for caches of a few thousand tokens.
+    """
     return int(parameters * BYTES_PER_WEIGHT[dtype] * 8 / 7) + 400_000_000
 
 
@@ -17,8 +18,8 @@ def memory_needed(parameters: int, dtype: str) -> int:
 class PairSpec:
     """A pair that can be asked for by name.
 
-    target, draft: ids on the model hub; draft is None where the drafters need no second model. gated: the hub asks for a licence to be
-    accepted and a token. chat: has a chat template. remarks: what a person should know before choosing it.
+    target, draft: ids on the model hub; draft is None where the drafters need no second model. gated: the hub asks for a
+    licence to be accepted and a token. chat: has a chat template. remarks: what a person should know before choosing it.
     """
 
     name: str

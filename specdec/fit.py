@@ -24,8 +24,8 @@ PROBES = (
 def common_vocabulary(target: Any, draft: Any, *, target_size: int, draft_size: int, names: tuple[str, str]) -> int:
     """The number of ids that both models know, when their tokenizers map the same strings to the same ids.
 
-    target, draft: tokenizers. target_size, draft_size: rows of the models' embeddings, which may be padded differently. names: of the
-    two models, for the message. Raises PairError that names the first difference.
+    target, draft: tokenizers. target_size, draft_size: rows of the models' embeddings, which may be padded differently. names:
+    of the two models, for the message. Raises PairError that names the first difference.
     """
     common = min(target_size, draft_size)
     try:
@@ -33,8 +33,8 @@ def common_vocabulary(target: Any, draft: Any, *, target_size: int, draft_size: 
         _compare_encodings(target, draft)
     except _Difference as difference:
         raise PairError(
-            f"{names[0]} and {names[1]} do not fit together, because {difference}: choose a draft with the target's own tokenizer, usually a "
-            "smaller model of the same family."
+            f"{names[0]} and {names[1]} do not fit together, because {difference}: choose a draft with the target's own "
+            "tokenizer, usually a smaller model of the same family."
         ) from None
     return common
 
@@ -59,7 +59,9 @@ def _compare_vocabularies(target: Any, draft: Any, common: int) -> None:
             # One of them may leave an id empty that the other uses, but not know the same string by another id.
             text, elsewhere = (ours, theirs) if other is None else (other, mine)
             if elsewhere.get(text, id) != id:
-                raise _Difference(f"{text!r} has different token ids: {mine[text]} for the target and {theirs[text]} for the draft")
+                raise _Difference(
+                    f"{text!r} has different token ids: {mine[text]} for the target and {theirs[text]} for the draft"
+                )
 
 
 def _compare_encodings(target: Any, draft: Any) -> None:
@@ -68,5 +70,9 @@ def _compare_encodings(target: Any, draft: Any) -> None:
         ours, other = (list(t.encode(text, add_special_tokens=False)) for t in (target, draft))
         if ours != other:
             place = next((i for i, (a, b) in enumerate(zip(ours, other)) if a != b), min(len(ours), len(other)))
-            shown = [repr("".join(t.convert_ids_to_tokens(ids[place : place + 1]))) for t, ids in ((target, ours), (draft, other))]
-            raise _Difference(f"{text!r} is cut differently: token {place + 1} is {shown[0]} for the target and {shown[1]} for the draft")
+            shown = [
+                repr("".join(t.convert_ids_to_tokens(ids[place : place + 1]))) for t, ids in ((target, ours), (draft, other))
+            ]
+            raise _Difference(
+                f"{text!r} is cut differently: token {place + 1} is {shown[0]} for the target and {shown[1]} for the draft"
+            )

@@ -1,8 +1,8 @@
 """Reading the embedded target's GGUF file: its key-value header, its tensors as exact float32, its tokenizer.
 
 transformers reads GGUF too, in about 45 s here, of which 40 s go into walking 98,000 strings four times through a memory map
-(and it needs two more packages for it). This file does the same for the two block formats that the embedded target uses, in about
-3 s; a test compares every weight with what transformers makes of the file.
+(and it needs two more packages for it). This file does the same for the two block formats that the embedded target uses, in
+about 3 s; a test compares every weight with what transformers makes of the file.
 
 Layout: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md ; blocks: ggml-quants.c, `dequantize_row_q4_1`, `_q8_0`.
 """

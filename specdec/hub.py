@@ -1,7 +1,7 @@
 """From a hub id or a folder to a folder that can be loaded without a network.
 
-Only what is data is ever taken: safetensors weights, configurations, tokenizers. Pickled weights and code of a repository are not
-opened. A model that is already in the hub's cache is used as it is, without asking the hub.
+Only what is data is ever taken: safetensors weights, configurations, tokenizers. Pickled weights and code of a repository are
+not opened. A model that is already in the hub's cache is used as it is, without asking the hub.
 """
 
 from __future__ import annotations
@@ -19,7 +19,16 @@ from specdec import store
 from specdec.errors import ModelError
 from specdec.store import Progress, silent
 
-_WANTED = ["*.safetensors", "*.safetensors.index.json", "*.json", "*.jinja", "merges.txt", "vocab.txt", "tokenizer.model", "*.tiktoken"]
+_WANTED = [
+    "*.safetensors",
+    "*.safetensors.index.json",
+    "*.json",
+    "*.jinja",
+    "merges.txt",
+    "vocab.txt",
+    "tokenizer.model",
+    "*.tiktoken",
+]
 _UNWANTED = ["*/*", "consolidated*"]  # other formats and copies lie in folders of their own
 _ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
@@ -29,8 +38,8 @@ RoomCheck = Callable[[int], None]
 def find_model(name: str, *, progress: Progress = silent, check_room: RoomCheck | None = None) -> Path:
     """Folder of the model called `name`: a folder of that name, else a hub id, taken from the hub's cache or fetched into it.
 
-    check_room(parameters) is called before anything large is fetched, as soon as the number of weights is known; it raises to refuse.
-    Raises ModelError with one sentence for an unknown, gated, unreachable or unusable model.
+    check_room(parameters) is called before anything large is fetched, as soon as the number of weights is known; it raises to
+    refuse. Raises ModelError with one sentence for an unknown, gated, unreachable or unusable model.
     """
     name = name.strip()
     folder = Path(name).expanduser()
@@ -38,7 +47,9 @@ def find_model(name: str, *, progress: Progress = silent, check_room: RoomCheck 
         _require_whole(folder, name)
         return folder
     if not _ID.fullmatch(name) or name.startswith((".", "~", os.sep)):
-        raise ModelError(f"There is no folder {name!r}, and it is no hub id either: give a folder with a model, or an id like Qwen/Qwen3-0.6B.")
+        raise ModelError(
+            f"There is no folder {name!r}, and it is no hub id either: give a folder with a model, or an id like Qwen/Qwen3-0.6B."
+        )
     return _cached(name) or _fetch(name, progress, check_room)
 
 
@@ -70,11 +81,15 @@ def weight_files(folder: Path) -> list[Path]:
 
 def _require_whole(folder: Path, name: str) -> None:
     if not (folder / "config.json").is_file():
-        raise ModelError(f"The folder {name} holds no config.json, so it is no model in transformers' format: give the folder that has it.")
+        raise ModelError(
+            f"The folder {name} holds no config.json, so it is no model in transformers' format: give the folder that has it."
+        )
     if not weight_files(folder):
         pickled = any(folder.glob("*.bin")) or any(folder.glob("*.pt*"))
         why = "only pickled weights, which can run code and are not opened" if pickled else "no complete safetensors weights"
-        raise ModelError(f"The folder {name} holds {why}: save the model with save_pretrained as safetensors and give that folder.")
+        raise ModelError(
+            f"The folder {name} holds {why}: save the model with save_pretrained as safetensors and give that folder."
+        )
 
 
 def _cached(name: str) -> Path | None:
@@ -97,10 +112,16 @@ def _fetch(name: str, progress: Progress, check_room: RoomCheck | None) -> Path:
     try:
         progress(f"asking the hub for {name}", 0, None)
         info = HfApi().model_info(name, files_metadata=True, timeout=30)
-        sizes = {s.rfilename: s.size or 0 for s in info.siblings or () if "/" not in s.rfilename and not s.rfilename.startswith("consolidated")}
+        sizes = {
+            s.rfilename: s.size or 0
+            for s in info.siblings or ()
+            if "/" not in s.rfilename and not s.rfilename.startswith("consolidated")
+        }
         weights = sum(size for file, size in sizes.items() if file.endswith(".safetensors"))
         if not weights:
-            raise ModelError(f"{name} has no safetensors weights on the hub, and pickled ones can run code and are not opened: choose another.")
+            raise ModelError(
+                f"{name} has no safetensors weights on the hub, and pickled ones can run code and are not opened: choose another."
+            )
         if check_room:
             # Where the hub has not counted the weights, most models are published in two bytes a weight.
             check_room(info.safetensors.total if info.safetensors and info.safetensors.total else weights // 2)
@@ -152,14 +173,21 @@ def _sentence(error: Exception, name: str) -> str:
             "`hf auth login` (or set HF_TOKEN), and start again; or take a pair that is open."
         )
     if isinstance(error, (errors.RepositoryNotFoundError, errors.RevisionNotFoundError, errors.HFValidationError)):
-        return f"The hub knows no model {name} (or it is private and needs `hf auth login`), and no folder here is called so: check the spelling."
+        return (
+            f"The hub knows no model {name} (or it is private and needs `hf auth login`), and no folder here is called so: check "
+            "the spelling."
+        )
     if isinstance(error, errors.OfflineModeIsEnabled):
-        return f"{name} is not on this computer and HF_HUB_OFFLINE forbids to fetch it: unset that, or give a folder that holds the model."
+        return (
+            f"{name} is not on this computer and HF_HUB_OFFLINE forbids to fetch it: unset that, or give a folder with the model."
+        )
     if status in (401, 403):
-        return f"The hub refuses {name} with the token that is set here ({status}): run `hf auth login` with one that may read it."
+        return (
+            f"The hub refuses {name} with the token that is set here ({status}): run `hf auth login` with one that may read it."
+        )
     if status == 429:
         return f"The hub asks to slow down ({status}) before it hands out {name}: wait some minutes and start again."
     return (
-        f"{name} is not on this computer and could not be fetched ({type(error).__name__}): connect to a network that reaches the model hub "
-        "and start again, give a folder that holds the model, or take the embedded pair, which needs no hub."
+        f"{name} is not on this computer and could not be fetched ({type(error).__name__}): connect to a network that reaches "
+        "the model hub and start again, give a folder that holds the model, or take the embedded pair, which needs no hub."
     )

@@ -1,8 +1,8 @@
 """Where models are kept on this machine, and how two processes share that folder without treading on each other.
 
-Everything lies in one folder: `SPECDEC_HOME` if it is set, else what the platform sets aside for caches. A finished thing appears
-under its name in one step (`os.replace`); whatever is unfinished has "partial" in its name and is swept away by the next holder of
-the lock. The lock is one of the operating system's (it ends with its process, so a killed one blocks nobody).
+Everything lies in one folder: `SPECDEC_HOME` if it is set, else what the platform sets aside for caches. A finished thing
+appears under its name in one step (`os.replace`); whatever is unfinished has "partial" in its name and is swept away by the
+next holder of the lock. The lock is one of the operating system's (it ends with its process, so a killed one blocks nobody).
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ def home() -> Path:
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "specdec"
     given = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(given) if os.path.isabs(given) else Path.home() / ".cache") / "specdec"  # a relative one is to be ignored, says XDG
+    return (
+        Path(given) if os.path.isabs(given) else Path.home() / ".cache"
+    ) / "specdec"  # a relative one is to be ignored, says XDG
 
 
 def downloads() -> Path:
@@ -81,7 +83,9 @@ def disk_errors(folder: Path) -> Iterator[None]:
         if code in _FULL or "No space left" in text or "os error 28" in text or "os error 112" in text:
             raise ModelError(f"The disk under {folder} is full: make room there, or {_ELSEWHERE} on a larger disk.") from error
         if code in _CLOSED or (code is None and "Permission denied" in text):
-            raise ModelError(f"{folder} cannot be written to ({text}): change its rights, or {_ELSEWHERE} that you own.") from error
+            raise ModelError(
+                f"{folder} cannot be written to ({text}): change its rights, or {_ELSEWHERE} that you own."
+            ) from error
         if code in (errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP):
             raise ModelError(f"{folder} cannot be used as a folder ({text}): {_ELSEWHERE} that you own.") from error
         raise

@@ -1,8 +1,8 @@
 """Tokens as text, exact to the byte, and prompts as tokens.
 
-A token is a run of bytes, not of characters: an emoji may be spread over several tokens. `TokenTexts` knows the bytes of each token for
-the two families of tokenizers that language models use (byte-level BPE as in GPT-2, Llama 3, Qwen; SentencePiece with byte fall-back
-as in Llama 2, Gemma) and falls back to the tokenizer's own text for any other.
+A token is a run of bytes, not of characters: an emoji may be spread over several tokens. `TokenTexts` knows the bytes of each
+token for the two families of tokenizers that language models use (byte-level BPE as in GPT-2, Llama 3, Qwen; SentencePiece with
+byte fall-back as in Llama 2, Gemma) and falls back to the tokenizer's own text for any other.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 @lru_cache(maxsize=1)
 def byte_alphabet() -> dict[str, int]:
-    """Character -> byte of byte-level BPE: printable bytes stand for themselves, the others for characters from U+0100 on (GPT-2)."""
+    """Character -> byte of byte-level BPE: printable bytes stand for themselves, the others for U+0100 and up (GPT-2)."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     alphabet = {chr(byte): byte for byte in printable}
     others = (byte for byte in range(256) if byte not in set(printable))
@@ -28,8 +28,9 @@ def byte_alphabet() -> dict[str, int]:
 
 
 class TokenTexts:
-    """What each token of `tokenizer` (of transformers) looks like. Ids that the tokenizer does not know (padding of the embedding)
-    have no bytes and show as their number."""
+    """What each token of `tokenizer` (of transformers) looks like. Ids that the tokenizer does not know (padding of the
+    embedding) have no bytes and show as their number.
+    """
 
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
@@ -54,8 +55,9 @@ class TokenTexts:
         return None if _valid(raw) else raw.hex()
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The whole text, special tokens by their names. A character whose last bytes are still to come is left out, so the text of a
-        longer run always starts with that of a shorter one."""
+        """The whole text, special tokens by their names. A character whose last bytes are still to come is left out, so the
+        text of a longer run always starts with that of a shorter one.
+        """
         ids = [int(i) for i in ids]
         missing = 0  # bytes of an incomplete character at the end
         tail = b"".join(self.bytes(i) for i in ids[-8:])
@@ -135,8 +137,8 @@ def _incomplete(tail: bytes) -> int:
 
 
 def encode_prompt(tokenizer: Any, prompt: str, *, raw: bool) -> list[int]:
-    """The prompt as token ids: the chat template with one message of the user, or, `raw` or without a template, the text as it stands
-    behind the token that begins every text of this tokenizer, if it has one.
+    """The prompt as token ids: the chat template with one message of the user, or, `raw` or without a template, the text as it
+    stands behind the token that begins every text of this tokenizer, if it has one.
 
     A control token that a person types ("<|im_end|>") is text like any other and never ends the message.
     Raises SettingsError for an empty prompt and for what is no text.
@@ -173,18 +175,21 @@ def _encode_chat(tokenizer: Any, prompt: str) -> list[int]:
         return list(tokenizer.encode(text, add_special_tokens=False))
     ids = _encode_around(tokenizer, message, text, special)
     if ids is None:
-        raise SettingsError(f"The prompt holds the control token {typed[0]!r}, which this model's chat template cannot take as text: leave it out.")
+        raise SettingsError(f"The prompt holds {typed[0]!r}, which this model's chat template cannot take as text: leave it out.")
     return ids
 
 
 def _encode_around(tokenizer: Any, message: list[dict[str, str]], text: str, special: Sequence[str]) -> list[int] | None:
     """Encode `text`, in which only the special tokens of the template count, not those of the user's message.
 
-    A tokenizer cuts a text at its special tokens and encodes each piece by itself; here the cuts are made by hand, outside of the
-    message only. None when that cannot be trusted: where the message lies is unclear, or harmless text comes out differently.
+    A tokenizer cuts a text at its special tokens and encodes each piece by itself; here the cuts are made by hand, outside of
+    the message only. None when that cannot be trusted: where the message lies is unclear, or harmless text comes out
+    differently.
     """
     mark = "\ue000message\ue000"
-    around = tokenizer.apply_chat_template([message[0] | {"content": mark}], tokenize=False, add_generation_prompt=True).split(mark)
+    around = tokenizer.apply_chat_template([message[0] | {"content": mark}], tokenize=False, add_generation_prompt=True).split(
+        mark
+    )
     if len(around) != 2:
         return None
     before, after = around

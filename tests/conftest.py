@@ -1,6 +1,7 @@
 """What tests share: the real embedded pair, small random pairs, and a home folder of their own.
 
-The converted model stays in the normal cache folder (`SPECDEC_HOME`, or the platform's), so it is fetched once for all test runs.
+The converted model stays in the normal cache folder (`SPECDEC_HOME`, or the platform's), so it is fetched once for all test
+runs.
 """
 
 from __future__ import annotations
@@ -53,19 +54,19 @@ def empty_home(tmp_path, monkeypatch):
 @pytest.fixture(scope="session")
 def byte_tokenizer():
     """A byte-level tokenizer of 256 byte tokens, a few merges and two control tokens, with a chat template; made here."""
-    from tests.tiny import make_tokenizer
+    from tiny import make_tokenizer
 
     return make_tokenizer()
 
 
 @pytest.fixture(scope="session")
 def tiny_pair():
-    """tiny_pair(kind="llama", draft=True, seed=0, padding=0, ...) -> Pair of two small random models; see `tests.tiny.make_tiny_pair`.
+    """tiny_pair(kind="llama", draft=True, seed=0, padding=0, ...) -> Pair of two small random models; see `tiny.make_tiny_pair`.
 
     Cached by arguments: models are never changed by a run.
     """
     from functools import lru_cache
 
-    from tests.tiny import make_tiny_pair
+    from tiny import make_tiny_pair
 
     return lru_cache(maxsize=None)(make_tiny_pair)

@@ -8,10 +8,23 @@ CHAT_TEMPLATE = (
     "{% for message in messages %}{{ '<|start|>' + message['role'] + '\n' + message['content'] + '<|end|>\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|start|>assistant\n' }}{% endif %}"
 )
-MERGES = (("t", "h"), ("th", "e"), ("Ġ", "the"), ("i", "n"), ("a", "n"), ("Ġ", "a"), ("e", "r"), ("o", "n"), ("Ċ", "Ċ"), ("Ġ", "ð"))
+MERGES = (
+    ("t", "h"),
+    ("th", "e"),
+    ("Ġ", "the"),
+    ("i", "n"),
+    ("a", "n"),
+    ("Ġ", "a"),
+    ("e", "r"),
+    ("o", "n"),
+    ("Ċ", "Ċ"),
+    ("Ġ", "ð"),
+)
 
 
-def make_tokenizer(*, merges: tuple[tuple[str, str], ...] = MERGES, control: tuple[str, ...] = ("<|end|>", "<|start|>"), chat: bool = True) -> Any:
+def make_tokenizer(
+    *, merges: tuple[tuple[str, str], ...] = MERGES, control: tuple[str, ...] = ("<|end|>", "<|start|>"), chat: bool = True
+) -> Any:
     """Byte-level BPE over all 256 bytes: ids 0..1 control tokens, 2..257 bytes, then the merges."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
@@ -28,12 +41,20 @@ def make_tokenizer(*, merges: tuple[tuple[str, str], ...] = MERGES, control: tup
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, chat_template=CHAT_TEMPLATE if chat else None, **named)
 
 
-def make_model(kind: str = "llama", *, vocabulary: int, seed: int = 0, layers: int = 2, width: int = 32, context: int = 512) -> Any:
+def make_model(
+    kind: str = "llama", *, vocabulary: int, seed: int = 0, layers: int = 2, width: int = 32, context: int = 512
+) -> Any:
     """A random causal model in float32: "llama", "gpt2" or "qwen". Its logits are spread enough to have a clear argmax."""
     import torch
     from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
-    shared = {"vocab_size": vocabulary, "eos_token_id": 0, "bos_token_id": 1, "tie_word_embeddings": kind == "gpt2", "initializer_range": 0.2}
+    shared = {
+        "vocab_size": vocabulary,
+        "eos_token_id": 0,
+        "bos_token_id": 1,
+        "tie_word_embeddings": kind == "gpt2",
+        "initializer_range": 0.2,
+    }
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         if kind == "gpt2":
@@ -62,5 +83,11 @@ def make_tiny_pair(
 
     tokenizer = make_tokenizer(chat=chat)
     target = make_model(kind, vocabulary=len(tokenizer) + padding, seed=seed, layers=layers, context=context)
-    small = make_model(kind, vocabulary=len(tokenizer), seed=seed + 1, layers=draft_layers, width=16, context=context) if draft else None
-    return make_pair(target, tokenizer, draft=small, name=f"tiny-{kind}", title=f"tiny {kind}", target_name="tiny", measure=measure)
+    small = (
+        make_model(kind, vocabulary=len(tokenizer), seed=seed + 1, layers=draft_layers, width=16, context=context)
+        if draft
+        else None
+    )
+    return make_pair(
+        target, tokenizer, draft=small, name=f"tiny-{kind}", title=f"tiny {kind}", target_name="tiny", measure=measure
+    )
