@@ -1,0 +1,278 @@
+"""A lean forward pass for models of the Llama family on a CPU: same weights, same mathematics, a fraction of the overhead.
+
+At 135 M parameters half of a stock pass is not reading weights but everything around it. Here queries, keys and values come from one
+product, as do gate and up; keys and values go into a buffer that is already there; rolling back only moves a number; the head runs for
+the positions that are asked for. Rotary pairs are stored side by side, so that a rotation is one complex product [Su et al. 2021,
+arXiv 2104.09864]; scores do not change when queries and keys are permuted alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from specdec import kernels
+from specdec.runner import CachedSequence, Runner
+
+SUPPORTED = ("llama", "mistral", "qwen2", "qwen3")
+MANY_ROWS = 32  # from here on a fused attention kernel pays
+
+
+def supports(model: Any) -> bool:
+    """Whether `LlamaRunner` computes exactly this model: known family, float32 on the CPU, plain rotary embedding, full attention."""
+    config = model.config.get_text_config()
+    rope = getattr(config, "rope_parameters", None) or {}
+    layer_types = set(getattr(config, "layer_types", None) or ["full_attention"])
+    weight = next(model.parameters())
+    return (
+        config.model_type in SUPPORTED
+        and weight.device.type == "cpu"
+        and weight.dtype == torch.float32
+        and rope.get("rope_type", "default") == "default"
+        and rope.get("partial_rotary_factor", 1.0) == 1.0
+        and layer_types == {"full_attention"}
+        and not (config.model_type == "mistral" and getattr(config, "sliding_window", None))
+        and config.hidden_act == "silu"
+    )
+
+
+@dataclass(frozen=True)
+class _Layer:
+    attention_norm: Tensor
+    mlp_norm: Tensor
+    qkv: kernels.Product
+    qkv_bias: Tensor | None
+    q_norm: Tensor | None
+    k_norm: Tensor | None
+    out: kernels.Product
+    out_bias: Tensor | None
+    gate_up: kernels.Product
+    down: kernels.Product
+
+
+class LlamaRunner(Runner):
+    """model: see `supports`. It may be dropped afterwards: what is needed is copied or shared.
+
+    kernel_cache: where the choice of kernels for this machine is kept.
+    """
+
+    def __init__(self, model: Any, *, vocabulary: int | None = None, kernel_cache: Path | None = None) -> None:
+        config = model.config.get_text_config()
+        self.model = None  # there is no second copy of the weights
+        self.config = config
+        self.vocabulary = vocabulary or config.vocab_size
+        self.context = int(config.max_position_embeddings)
+        self.layers = int(config.num_hidden_layers)
+        self.width = int(config.hidden_size)
+        self.parameters = sum(p.numel() for p in model.parameters())
+        self.heads, self.groups = config.num_attention_heads, config.num_key_value_heads
+        self.head_width = getattr(config, "head_dim", None) or self.width // self.heads
+        self.epsilon = config.rms_norm_eps
+        self.kernels: dict[str, str] = {}
+        with torch.inference_mode():
+            self._take_weights(model, kernel_cache)
+            self._rotations = self._make_rotations()
+
+    @property
+    def device(self) -> torch.device:
+        return self.embedding.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.embedding.dtype
+
+    def open(self, *, hidden_layers: tuple[int, ...] = ()) -> "LlamaSequence":
+        return LlamaSequence(self, hidden_layers)
+
+    def head(self, hidden: Tensor) -> Tensor:
+        """hidden [n, width], behind the final norm -> logits [n, V]."""
+        return self._head(hidden)[:, : self.vocabulary]
+
+    def final_norm(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, (self.width,), self.norm, self.epsilon)
+
+    def _take_weights(self, model: Any, kernel_cache: Path | None) -> None:
+        body = model.model
+        self.embedding: Tensor = body.embed_tokens.weight.detach()
+        self.norm: Tensor = body.norm.weight.detach()
+        scale = self.head_width**-0.5
+        pairs = _pairs_side_by_side(self.head_width)
+        parts: dict[str, list[Tensor]] = {"qkv": [], "out": [], "gate_up": [], "down": []}
+        for layer in body.layers:
+            attention, mlp = layer.self_attn, layer.mlp
+            q, k, v = attention.q_proj.weight, attention.k_proj.weight, attention.v_proj.weight
+            normed = hasattr(attention, "q_norm")  # then scaling before the norm would be undone by it
+            q = _permute_heads(q, self.heads, pairs) * (1.0 if normed else scale)
+            parts["qkv"].append(torch.cat([q, _permute_heads(k, self.groups, pairs), v]))
+            parts["out"].append(attention.o_proj.weight)
+            parts["gate_up"].append(torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight]))
+            parts["down"].append(mlp.down_proj.weight)
+        products: dict[str, list[kernels.Product]] = {}
+        for name, weights in parts.items():
+            self.kernels[name] = kernels.choose(weights[:8], cache=kernel_cache)
+            make = kernels.KERNELS[self.kernels[name]]
+            products[name] = [make(w.detach()) for w in weights]
+            weights.clear()
+        head = model.lm_head.weight.detach()
+        self.kernels["head"] = kernels.choose([head], cache=kernel_cache)
+        self._head = kernels.KERNELS[self.kernels["head"]](head)
+        self._stack = [
+            _Layer(
+                attention_norm=layer.input_layernorm.weight.detach(),
+                mlp_norm=layer.post_attention_layernorm.weight.detach(),
+                qkv=products["qkv"][i],
+                qkv_bias=self._qkv_bias(layer.self_attn, pairs, scale),
+                q_norm=_norm_weight(layer.self_attn, "q_norm", pairs, scale),
+                k_norm=_norm_weight(layer.self_attn, "k_norm", pairs, 1.0),
+                out=products["out"][i],
+                out_bias=None if layer.self_attn.o_proj.bias is None else layer.self_attn.o_proj.bias.detach(),
+                gate_up=products["gate_up"][i],
+                down=products["down"][i],
+            )
+            for i, layer in enumerate(body.layers)
+        ]
+
+    def _qkv_bias(self, attention: Any, pairs: Tensor, scale: float) -> Tensor | None:
+        if attention.q_proj.bias is None:
+            return None
+        q, k, v = attention.q_proj.bias, attention.k_proj.bias, attention.v_proj.bias
+        q = _permute_heads(q[:, None], self.heads, pairs)[:, 0] * scale
+        return torch.cat([q, _permute_heads(k[:, None], self.groups, pairs)[:, 0], v])
+
+    def _make_rotations(self) -> Tensor:
+        """[context, 1, head_width/2] complex: position times frequency, as a turn."""
+        theta = float(self.config.rope_parameters["rope_theta"])
+        steps = torch.arange(0, self.head_width, 2).float() / self.head_width
+        angles = torch.arange(self.context).float()[:, None] / theta**steps
+        return torch.polar(torch.ones_like(angles), angles)[:, None]
+
+    def run(self, x: Tensor, sequence: "LlamaSequence", *, start: int, layers: int, keep_hidden: dict[int, Tensor]) -> Tensor:
+        """x [n, width], the embedded tokens at positions start.. -> [n, width] behind `layers` layers, final norm not applied."""
+        n, end = len(x), start + len(x)
+        rotations = self._rotations[start:end]
+        mask = None
+        if n > 1:
+            mask = torch.full((n, end), float("-inf")).triu(start + 1)
+        for index, layer in enumerate(self._stack[:layers]):
+            if index in keep_hidden:
+                keep_hidden[index] = x
+            normed = F.rms_norm(x, (self.width,), layer.attention_norm, self.epsilon)
+            x = x + self._attend(layer, normed, rotations, mask, sequence.keys[index], sequence.values[index], start, end)
+            normed = F.rms_norm(x, (self.width,), layer.mlp_norm, self.epsilon)
+            gate, up = layer.gate_up(normed).chunk(2, dim=-1)
+            x = x + layer.down(F.silu(gate) * up)
+        return x
+
+    def _attend(
+        self, layer: _Layer, x: Tensor, rotations: Tensor, mask: Tensor | None, keys: Tensor, values: Tensor, start: int, end: int
+    ) -> Tensor:
+        n, heads, groups, width = len(x), self.heads, self.groups, self.head_width
+        qkv = layer.qkv(x)
+        if layer.qkv_bias is not None:
+            qkv = qkv + layer.qkv_bias
+        qk, v = qkv.split([(heads + groups) * width, groups * width], dim=-1)
+        qk = qk.reshape(n, heads + groups, width)
+        if layer.q_norm is not None:
+            q, k = qk.split([heads, groups], dim=1)
+            q = F.rms_norm(q, (width,), layer.q_norm, self.epsilon)
+            qk = torch.cat([q, F.rms_norm(k, (width,), layer.k_norm, self.epsilon)], dim=1)
+        turned = torch.view_as_complex(qk.view(n, heads + groups, width // 2, 2)) * rotations
+        qk = torch.view_as_real(turned).view(n, heads + groups, width)
+        keys[:, start:end] = qk[:, heads:].transpose(0, 1)
+        values[:, start:end] = v.view(n, groups, width).transpose(0, 1)
+        q = qk[:, :heads].transpose(0, 1)  # [heads, n, width]
+        k, v = keys[:, :end], values[:, :end]
+        if n >= MANY_ROWS:
+            out = F.scaled_dot_product_attention(q[None], k[None], v[None], attn_mask=mask, scale=1.0, enable_gqa=True)[0]
+        else:
+            # The query heads of a group share its keys: stacked, they are one product.
+            scores = q.reshape(groups, (heads // groups) * n, width) @ k.transpose(1, 2)
+            if mask is not None:
+                scores = (scores.view(groups, heads // groups, n, end) + mask).view(groups, -1, end)
+            out = (scores.softmax(-1) @ v).view(heads, n, width)
+        out = layer.out(out.transpose(0, 1).reshape(n, heads * width))
+        return out if layer.out_bias is None else out + layer.out_bias
+
+
+class LlamaSequence(CachedSequence):
+    """One run's tokens: keys and values in buffers [layers] × [groups, capacity, head_width] that double when they are full."""
+
+    def __init__(self, runner: LlamaRunner, hidden_layers: tuple[int, ...] = ()) -> None:
+        self.runner: LlamaRunner = runner
+        self.hidden_layers = hidden_layers
+        self.hidden: Tensor | None = None
+        self.length = 0
+        self.capacity = 0
+        self.keys: list[Tensor] = []
+        self.values: list[Tensor] = []
+
+    @torch.inference_mode()
+    def forward(self, ids: list[int], *, keep: int | None = None) -> Tensor:
+        runner = self.runner
+        self._reserve(self.length + len(ids))
+        wanted: dict[int, Tensor] = {k: torch.empty(0) for k in self.hidden_layers}
+        x = runner.run(self._embed(ids), self, start=self.length, layers=runner.layers, keep_hidden=wanted)
+        if runner.layers in wanted:
+            wanted[runner.layers] = runner.final_norm(x)
+        if self.hidden_layers:
+            self.hidden = torch.stack([wanted[k] for k in self.hidden_layers], dim=1)
+        self.length += len(ids)
+        return runner.head(runner.final_norm(x[-(keep or len(ids)) :]))
+
+    @torch.inference_mode()
+    def forward_exit(self, ids: list[int], *, layers: int, offset: int = 0) -> Tensor:
+        start = self.length + offset
+        self._reserve(start + len(ids))
+        x = self.runner.run(self._embed(ids), self, start=start, layers=layers, keep_hidden={})
+        return self.runner.head(self.runner.final_norm(x[-1:]))
+
+    def crop_exit(self, *, layers: int) -> None:
+        """Nothing to do: what lies behind `length` is written over."""
+
+    def crop(self, length: int) -> None:
+        if not 0 <= length <= self.length:
+            raise ValueError(f"cannot roll back to {length} tokens: the cache holds {self.length}.")
+        self.length = length
+
+    def _embed(self, ids: list[int]) -> Tensor:
+        return F.embedding(torch.tensor(ids), self.runner.embedding)
+
+    def _reserve(self, tokens: int) -> None:
+        if tokens <= self.capacity:
+            return
+        capacity = min(max(256, 2 * tokens), max(self.runner.context, tokens))
+        shape = (self.runner.groups, capacity, self.runner.head_width)
+        for buffers in (self.keys, self.values):
+            grown = [torch.zeros(shape) for _ in range(self.runner.layers)]
+            for old, new in zip(buffers, grown):
+                new[:, : self.length] = old[:, : self.length]
+            buffers[:] = grown
+        self.capacity = capacity
+
+
+def _pairs_side_by_side(width: int) -> Tensor:
+    """Rotary pairs are (i, i + width/2); this order puts the two of a pair next to each other."""
+    half = width // 2
+    return torch.arange(width).view(2, half).t().reshape(-1)
+
+
+def _permute_heads(weight: Tensor, heads: int, order: Tensor) -> Tensor:
+    """weight [heads·width, in] -> the rows of each head in `order`."""
+    return weight.view(heads, len(order), -1)[:, order].reshape(weight.shape)
+
+
+def _norm_weight(attention: Any, name: str, order: Tensor, scale: float) -> Tensor | None:
+    norm = getattr(attention, name, None)
+    return None if norm is None else (norm.weight.detach()[order] * scale)
+
+
+def fastest_runner(model: Any, *, vocabulary: int | None = None, kernel_cache: Path | None = None) -> Runner:
+    """The lean runner where it computes this model, else the eager one."""
+    if supports(model):
+        return LlamaRunner(model, vocabulary=vocabulary, kernel_cache=kernel_cache)
+    return Runner(model, vocabulary=vocabulary)
