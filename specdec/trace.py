@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
+import sys
 import types
 import typing
 from dataclasses import dataclass, field
@@ -24,6 +24,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from specdec.errors import SettingsError, TraceError
+from specdec.trace_check import check
 
 SCHEMA = 1
 MAX_DRAFT_LENGTH = 32
@@ -88,7 +89,7 @@ def _whole(name: str, value: Any, low: int, high: int) -> None:
 
 
 def _number(name: str, value: Any, low: float, high: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or not low <= value <= high:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:  # refuses nan, too
         raise SettingsError(f"{name} is {value!r}: take a number from {low:g} to {high:g}.")
 
 
@@ -267,11 +268,10 @@ class Trace:
         if not isinstance(data, dict):
             raise TraceError("This is no trace: a trace file holds one JSON object. Choose a file that was downloaded here.")
         if data.get("schema") != SCHEMA:
-            raise TraceError(
-                f"This file has trace schema {data.get('schema')!r} and this version reads schema {SCHEMA}: make the run again."
-            )
+            found = f"has trace schema {str(data['schema'])[:20]}" if "schema" in data else "names no trace schema"
+            raise TraceError(f"This file {found} and this version reads schema {SCHEMA}: make the run again.")
         trace = _decode(cls, data, "trace")
-        _check(trace)
+        check(trace)
         return trace
 
     @classmethod
@@ -282,29 +282,6 @@ class Trace:
         except (ValueError, RecursionError) as error:
             raise TraceError(f"This file is not readable JSON ({error}): choose a trace that was downloaded here.") from None
         return cls.from_dict(data)
-
-
-def _check(trace: Trace) -> None:
-    """Refuse a trace whose parts contradict each other, so that nobody explains numbers that never happened."""
-    position = len(trace.prompt_ids)
-    ids: list[int] = []
-    for number, round_ in enumerate(trace.rounds):
-        where = f"round {number}"
-        if round_.index != number or round_.start != position + len(ids):
-            raise TraceError(f"This trace is damaged: {where} says it is number {round_.index} starting at {round_.start}.")
-        order = "".join({"accepted": "a", "rejected": "r", "discarded": "d"}[d.status] for d in round_.drafts)
-        head = order.rstrip("d")
-        if head.strip("a") not in ("", "r") or "r" in head[:-1] or ("r" not in head and "d" in order and round_.outcome.kind != "none"):
-            raise TraceError(f"This trace is damaged: the verdicts of {where} are in an impossible order.")
-        if (round_.outcome.kind == "replacement") != ("r" in head) or (round_.outcome.kind == "none") != (round_.outcome.id is None):
-            raise TraceError(f"This trace is damaged: the outcome of {where} does not follow from its verdicts.")
-        for draft in round_.drafts:
-            values = (draft.q, draft.p, draft.accept_probability, draft.overlap)
-            if not all(-1e-6 <= v <= 1 + 1e-4 for v in values):
-                raise TraceError(f"This trace is damaged: a probability of {where} is outside 0 to 1.")
-        ids.extend(round_.new_ids)
-    if tuple(ids) != trace.output_ids:
-        raise TraceError("This trace is damaged: its rounds do not add up to its output.")
 
 
 # JSON in and out, driven by the dataclasses themselves, so that a field cannot be forgotten on one side.
@@ -351,9 +328,9 @@ def _decode(kind: Any, value: Any, where: str) -> Any:
         inner = typing.get_args(kind)[0]
         return tuple(_decode(inner, v, f"{where}[{i}]") for i, v in enumerate(value))
     if origin is dict:
-        if not isinstance(value, dict) or not all(isinstance(v, str) for v in value.values()):
+        if not isinstance(value, dict):
             raise TraceError(f"This trace is damaged: {where} should map names to texts.")
-        return dict(value)
+        return {_decode(str, k, f"a name in {where}"): _decode(str, v, f"{where}.{k[:40]}") for k, v in value.items()}
     if origin is Literal:
         if value not in typing.get_args(kind):
             raise TraceError(f"This trace is damaged: {where} is {str(value)[:40]!r}.")
@@ -362,9 +339,14 @@ def _decode(kind: Any, value: Any, where: str) -> Any:
         inner = next(t for t in typing.get_args(kind) if t is not type(None))
         return None if value is None else _decode(inner, value, where)
     if kind is float:
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= sys.float_info.max:
             raise TraceError(f"This trace is damaged: {where} should be a number.")
         return float(value)
-    if isinstance(value, bool) != (kind is bool) or not isinstance(value, kind):
-        raise TraceError(f"This trace is damaged: {where} should be {'a text' if kind is str else 'a whole number'}.")
+    if isinstance(value, bool) != (kind is bool) or not isinstance(value, kind) or (kind is int and abs(value) >= 2**63):
+        raise TraceError(f"This trace is damaged: {where} should be {_KINDS[kind]}.")
+    if kind is str and not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value):
+        raise TraceError(f"This trace is damaged: {where} has half a character, which no screen can show.")
     return value
+
+
+_KINDS = {str: "a text", int: "a whole number", bool: "true or false"}
