@@ -24,9 +24,17 @@ from specdec.errors import ModelError, PairError, SettingsError
 from specdec.fetch import fetch_embedded
 from specdec.fit import common_vocabulary
 from specdec.hub import count_parameters, find_model
-from specdec.loading import can_exit_early, check_roll_back, eos_ids, load_model, load_tokenizer, measure_plain_step
+from specdec.llama import fastest_runner
+from specdec.loading import (
+    can_exit_early,
+    check_roll_back,
+    eos_ids,
+    load_model,
+    load_tokenizer,
+    measure_plain_step,
+)
 from specdec.runner import Runner
-from specdec.store import Progress, silent
+from specdec.store import Progress, home, silent
 from specdec.tokens import TokenTexts, encode_prompt
 from specdec.trace import PairInfo
 
@@ -126,11 +134,15 @@ def load_pair(
         check_room(spec.parameters)  # known without asking anybody
     folders: list[Path] = []
     parameters = 0
-    for model in filter(None, (target_name, draft_name)):
+    names = [n for n in (target_name, draft_name) if n]
+    for model in names:
         folders.append(_locate(model, progress, partial(_add, parameters, check_room)))
         parameters += count_parameters(folders[-1])
     number_format = check_room(parameters)
-    models = [load_model(folder, device=chosen, dtype=number_format, progress=progress) for folder in folders]
+    models = [
+        load_model(folder, name=_last(model), device=chosen, dtype=number_format, progress=progress)
+        for model, folder in zip(names, folders)
+    ]
     tokenizers = [load_tokenizer(folder) for folder in folders]
     return make_pair(
         models[0],
@@ -229,6 +241,6 @@ def _rows(model: Any) -> int:
 
 
 def _runner(model: Any, vocabulary: int, name: str) -> Runner:
-    runner = Runner(model, vocabulary=vocabulary)
+    runner = fastest_runner(model, vocabulary=vocabulary, kernel_cache=home() / "kernels.json")
     check_roll_back(runner, name=name)
     return runner
