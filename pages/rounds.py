@@ -5,6 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from specdec.ui import controls, panels, session
+from specdec.ui.explain import literal
 from specdec.ui.stage import stage
 
 POLL = {"queued": 1.0, "running": 0.5}  # seconds between two looks at the engine
@@ -15,26 +16,26 @@ job = shown.job if shown is not None else None
 state = job.state if job is not None else None
 
 st.title("Run and watch: speculative decoding, round by round", anchor=False)
+ended = shown.result if shown is not None and (job is None or not job.active) else None
 with st.sidebar:
     controls.settings()
+    controls.runs(ended, name=shown.run if shown is not None else "")
 controls.prompt_bar(active=job is not None and job.active)
 if message := session.take_notice():
-    st.error(message, icon=":material/error:")
+    st.error(literal(message), icon=":material/error:")
 
 
 @st.fragment(run_every=POLL.get(state))
 def live() -> None:
     """What changes while a run goes on. The inputs stay outside, so that a look at the engine never disturbs them."""
-    panels.status(shown)
     selected = stage(panels.view_of(shown))
     trace = shown.result if shown is not None else None
     panels.strip(trace)
-    if trace is not None and (job is None or not job.active):
-        panels.verdict(trace)
+    panels.verdict(trace, ended=job is None or not job.active)
     panels.detail(trace, selected)
+    panels.origin(trace)
     if job is not None and job.state != state:
         st.rerun()  # once, so that the buttons follow and the polling stops
 
 
 live()
-panels.download(shown.result if shown is not None else None, shown.run if shown is not None else "")

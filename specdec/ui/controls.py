@@ -65,22 +65,19 @@ def _open() -> None:
 
 
 def prompt_bar(*, active: bool) -> None:
-    """Prompt, Run, Stop and the examples, in one row."""
-    with st.container(key="bar"):
-        left, right = st.columns([1, 0.36], gap="small", vertical_alignment="top")
-    left.text_area(
-        text("prompt.label"),
-        value=next(iter(examples().values())),
-        height=96,
-        max_chars=PROMPT_CHARACTERS,
-        key="prompt",
-        placeholder=text("prompt.placeholder"),
-        label_visibility="collapsed",
-        bind="query-params",
-    )
-    with right, st.container(key="buttons", gap="small"):
-        first = st.container(horizontal=True, gap="small")
-        first.button(
+    """Prompt, Run, Stop and examples in one row; the prompt opens while somebody writes in it (assets/app.css)."""
+    with st.container(key="bar", horizontal=True, gap="small"):
+        st.text_area(
+            text("prompt.label"),
+            value=next(iter(examples().values())),
+            height=72,
+            max_chars=PROMPT_CHARACTERS,
+            key="prompt",
+            placeholder=text("prompt.placeholder"),
+            label_visibility="collapsed",
+            bind="query-params",
+        )
+        st.button(
             text("run"),
             type="primary",
             icon=":material/play_arrow:",
@@ -88,29 +85,9 @@ def prompt_bar(*, active: bool) -> None:
             key="run",
             help=text("run.help"),
             on_click=_run,
-            width="stretch",
         )
-        first.button(
-            text("stop"),
-            icon=":material/stop:",
-            key="stop",
-            help=text("stop.help"),
-            on_click=_stop,
-            disabled=not active,
-            width="stretch",
-        )
-        second = st.container(horizontal=True, gap="small")
-        second.menu_button(text("examples"), list(examples()), key="example", on_click=_example, width="stretch")
-        names = session.recordings()
-        second.menu_button(
-            text("recordings"),
-            list(names),
-            key="recording",
-            on_click=_play,
-            format_func=lambda name: names[name].title or name,
-            disabled=not names,
-            width="stretch",
-        )
+        st.button(text("stop"), icon=":material/stop:", key="stop", help=text("stop.help"), on_click=_stop, disabled=not active)
+        st.menu_button(text("examples"), list(examples()), icon=":material/lightbulb:", key="example", on_click=_example)
 
 
 def settings() -> None:
@@ -132,6 +109,34 @@ def settings() -> None:
         st.number_input(text("top_k.label"), 0, 1000, 0, key="top_k", help=text("top_k.help"), bind="query-params")
         st.slider(text("top_p.label"), 0.05, 1.0, 1.0, 0.05, key="top_p", help=text("top_p.help"), bind="query-params")
         st.toggle(text("raw.label"), key="raw", help=text("raw.help"), bind="query-params")
+
+
+def runs(trace: Trace | None, *, name: str) -> None:
+    """Recorded and saved runs, for the sidebar. trace: the run on the stage, once it has ended."""
+    st.subheader(text("runs"), anchor=False)
+    recorded = session.recordings()
+    st.menu_button(
+        text("recordings"),
+        list(recorded),
+        icon=":material/movie:",
+        key="recording",
+        on_click=_play,
+        format_func=lambda key: recorded[key].title or key,
+        disabled=not recorded,
+        width="stretch",
+    )
+    st.download_button(
+        text("download"),
+        data=trace.to_json if trace is not None else b"",  # made when the button is pressed, not with every picture
+        file_name=f"run-{name}.json",
+        mime="application/json",
+        icon=":material/download:",
+        help=text("download.help"),
+        disabled=trace is None,
+        on_click="ignore",
+        key="download",
+        width="stretch",
+    )
     st.file_uploader(
         text("open.label"), type=["json"], key="file", help=text("open.help"), on_change=_open, max_upload_size=FILE_MEGABYTES
     )

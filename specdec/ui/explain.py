@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from dataclasses import dataclass
+from datetime import datetime
 
 from specdec import metrics
 from specdec.trace import Draft, Round, Settings, Trace
@@ -42,6 +43,11 @@ def code(text: str) -> str:
     fence = "`" * (max((len(run) for run in re.findall("`+", shown)), default=0) + 1)
     pad = " " if shown[0] == "`" or shown[-1] == "`" else ""
     return f"{fence}{pad}{shown}{pad}{fence}"
+
+
+def literal(text: str) -> str:
+    """A text of somebody else, a file name for instance, as Markdown that shows it as it is."""
+    return re.sub(r"([\\`*_{}\[\]()#+\-.!|<>$~:&])", r"\\\1", text)
 
 
 def number(value: float, digits: int = 2) -> str:
@@ -259,3 +265,22 @@ def _parts(s: metrics.Summary) -> str:
     meaning = {"α": "judged drafts accepted", "c": "plain steps for one drafted token", "v": "plain steps for one checking pass"}
     parts = [f"{name} = {value:.2f} ({meaning[name]})" for name, value in known.items() if value is not None]
     return ", ".join(parts) + "." if parts else ""
+
+
+def origin_text(trace: Trace) -> str:
+    """ "SmolLM2-135M-Instruct · prompt look-up · γ = 4 · temperature 0 · seed 0 · float32 on cpu · 29 Nov 2026"; plain text."""
+    s, pair = trace.settings, trace.pair
+    models = pair.target if pair.draft is None else f"{pair.target} with {pair.draft}"
+    how = ["plain decoding"] if trace.method == "plain" else [f"drafter: {s.drafter}", f"γ = {s.draft_length}"]
+    warp = [f"temperature {s.temperature:g}"]
+    if not s.greedy:
+        warp += [f"top-k {s.top_k}"] * bool(s.top_k) + [f"top-p {s.top_p:g}"] * (s.top_p < 1) + [f"seed {s.seed}"]
+    return " · ".join([models, *how, *warp, f"{pair.dtype} on {trace.device}", _day(trace.created)])
+
+
+def _day(created: str) -> str:
+    try:
+        moment = datetime.fromisoformat(created)
+    except ValueError:
+        return created
+    return f"{moment.day} {moment:%b %Y}"

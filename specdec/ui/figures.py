@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from specdec.trace import TOP, Draft, Outcome, Round, TokenProbability
-from specdec.ui.explain import number, visible
+from specdec.ui.explain import number, plain, visible
 
 # Okabe-Ito, and a grey; each has at least 3:1 on the light and on the dark background.
 P, Q, KEPT, LEFT, BONUS = "#0072B2", "#8A94A3", "#009E73", "#D55E00", "#CC79A7"
@@ -31,6 +31,7 @@ class Row:
     q: float | None
     common: float = 0.0
     mark: str = ""
+    others: bool = False
 
 
 def rows_of(round_: Round, draft: Draft, *, limit: int = ROWS) -> list[Row]:
@@ -57,6 +58,7 @@ def rows_of(round_: Round, draft: Draft, *, limit: int = ROWS) -> list[Row]:
         p=max(0.0, 1 - sum(r.p or 0 for r in rows)),
         q=max(0.0, 1 - sum(r.q or 0 for r in rows)),
         common=max(0.0, draft.overlap - shown),
+        others=True,
     )
     return [*rows, rest] if max(rest.p, rest.q) > 5e-4 else rows
 
@@ -69,12 +71,12 @@ def _cut(top: tuple[TokenProbability, ...]) -> bool:
 def overlap_figure(round_: Round, draft: Draft) -> tuple[Figure, str]:
     """p and q of one position side by side, the accepted overlap shaded. Returns (figure, text alternative)."""
     rows = rows_of(round_, draft)
-    y = list(range(len(rows)))
+    y, hover = list(range(len(rows))), [_hover(r) for r in rows]
     data = [
-        _bars([i - 0.2 for i in y], [r.q or 0 for r in rows], "draft q", Q, hover=[_hover(r) for r in rows], hatched=True),
-        _bars([i + 0.2 for i in y], [r.p or 0 for r in rows], "target p", P, hover=[_hover(r) for r in rows]),
+        _bars([i - 0.2 for i in y], [r.q or 0 for r in rows], "draft q", Q, hover=hover, hatched=True),
+        _bars([i + 0.2 for i in y], [r.p or 0 for r in rows], "target p", P, hover=hover),
         {
-            **_bars(y, [r.common for r in rows], f"in common: {number(draft.overlap)}, accepted", KEPT, width=0.84),
+            **_bars(y, [r.common for r in rows], f"in common: {plain(number(draft.overlap))}", KEPT, width=0.84),
             "marker": {"color": KEPT, "opacity": 0.38, "line": {"width": 1.5, "color": KEPT}},
             "hoverinfo": "skip",
         },
@@ -99,7 +101,7 @@ def distribution_figure(outcome: Outcome, *, limit: int = ROWS) -> tuple[Figure,
     rows = [Row(label=t.text, p=t.probability, q=None, mark=" ✓" if t.id == outcome.id else "") for t in top]
     rest = 1 - sum(r.p for r in rows)
     if rest > 5e-4:
-        rows.append(Row(label=OTHERS, p=rest, q=None))
+        rows.append(Row(label=OTHERS, p=rest, q=None, others=True))
     bars = _bars(
         list(range(len(rows))),
         [r.p for r in rows],
@@ -139,7 +141,8 @@ def _bars(
 
 def _layout(data: list[Figure], rows: list[Row], *, row_height: int = ROW_HEIGHT, legend: bool = True) -> Figure:
     labels = [f"<b>{_escape(r.label)}{r.mark}</b>" if r.mark else _escape(r.label) for r in rows]
-    labels = [f"<i>{label}</i>" if r.label == OTHERS else label for label, r in zip(labels, rows)]
+    if rows[-1].others:
+        labels[-1] = f"<i>{OTHERS}</i>"
     return {
         "data": data,
         "layout": {
@@ -171,7 +174,7 @@ def _hover(row: Row) -> str:
 
 
 def _value(value: float | None) -> str:
-    return "below the ten that were kept" if value is None else number(value, 3)
+    return "less than the ten listed" if value is None else plain(number(value, 3))
 
 
 def _escape(text: str) -> str:

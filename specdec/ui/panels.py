@@ -5,9 +5,9 @@ from __future__ import annotations
 import streamlit as st
 
 from specdec import metrics
-from specdec.engine import Job, Progress, shared
+from specdec.engine import Progress, shared
 from specdec.trace import Round, Trace
-from specdec.ui.explain import FINISHED, against_plain, explain
+from specdec.ui.explain import against_plain, explain, literal, origin_text
 from specdec.ui.figures import distribution_figure, overlap_figure
 from specdec.ui.session import Shown
 from specdec.ui.stage import Selection, StageView
@@ -20,7 +20,6 @@ STRIP = (
     "mean_acceptance_length",
     "draft_utilisation",
     "seconds_to_first_token",
-    "share_draft",
 )
 CHART = {"displayModeBar": False, "responsive": True}
 
@@ -30,22 +29,22 @@ def view_of(shown: Shown | None) -> StageView:
     if shown is None:
         return StageView.empty(text("first"))
     if shown.job is None:
-        return StageView.from_trace(shown.trace, run=shown.run, label=shown.label)
+        return StageView.from_trace(shown.trace, run=shown.run, label=text(f"label.{shown.kind}"))
     job = shown.job
     if job.state in ("done", "stopped") and job.trace is not None:
-        return StageView.from_trace(job.trace, run=shown.run, label="Live", kind="live", play=True)
+        return StageView.from_trace(job.trace, run=shown.run, label=text("label.run"), kind="live", play=True)
     engine = shared()
     waiting = job.state == "queued"
     return StageView.live(
         run=shown.run,
-        label="Live",
+        label=text("label.run"),
         prompt=job.request.prompt,
         settings=job.trace.settings if job.trace else job.request.settings,
         state="loading" if waiting and engine.state == "loading" else job.state,
         rounds=tuple(job.rounds),
         method=job.request.method,
         message=job.message or (loading_text(job.progress) if waiting and job.progress else ""),
-        queue=job.position if waiting else None,
+        queue=job.position + 1 if waiting else None,
         progress=job.progress.fraction if job.progress else None,
         plain_step_seconds=job.trace.plain_step_seconds if job.trace else None,
     )
@@ -63,59 +62,36 @@ def loading_text(progress: Progress) -> str:
     return parts if left is None else f"{parts}, about {max(1, round(left))} s left"
 
 
-def status(shown: Shown | None) -> None:
-    """One line that says where the run stands; its height never changes, so that nothing below it jumps."""
-    with st.container(key="status", gap=None):
-        if shown is None:
-            st.caption(text("first"))
-        elif shown.job is None:
-            st.caption(text(f"status.{shown.kind}", label=shown.label))
-        else:
-            _job_status(shown.job)
-
-
-def _job_status(job: Job) -> None:
-    tokens, rounds = sum(len(r.new_ids) for r in job.rounds), len(job.rounds)
-    if job.state == "failed":
-        st.caption(text("status.failed"))
-    elif job.state == "stopped":
-        st.caption(text("status.stopped", tokens=tokens, rounds=rounds) + (f" {job.message}" if job.message else ""))
-    elif job.state == "done":
-        st.caption(text("status.done", tokens=tokens, rounds=rounds, reason=FINISHED[job.trace.finish_reason]))
-    elif job.state == "running":
-        limit = job.request.settings.max_new_tokens
-        st.progress(min(1.0, tokens / limit), text("status.running", tokens=tokens, limit=limit, rounds=rounds))
-    elif job.progress is not None:
-        st.progress(job.progress.fraction or 0.0, loading_text(job.progress))
-    else:
-        name = "status.starting" if not job.position else "status.queued.one" if job.position == 1 else "status.queued"
-        st.progress(0.0, text(name, count=job.position) if job.position > 1 else text(name))
-
-
 def strip(trace: Trace | None) -> None:
     """The run's own figures; what each means shows on hover. Before there are any, the same boxes with a dash."""
     figures = metrics.summary(trace) if trace is not None else None
-    with st.container(key="strip", horizontal=True, gap="small"):
+    with st.container(key="strip", horizontal=True, gap="xsmall"):
         for name in STRIP:
             metric = metrics.METRICS[name]
             value = metrics.show(name, getattr(figures, name) if figures is not None else None)
             st.metric(metric.title, value, help=metric.definition, border=True, width="stretch")
 
 
-def verdict(trace: Trace) -> None:
-    """Was speculation worth it, and why."""
-    faster, sentence = against_plain(trace)
+def verdict(trace: Trace | None, *, ended: bool) -> None:
+    """Was speculation worth it, and why. One box of the same kind before there is an answer, so that nothing jumps."""
+    faster, sentence = against_plain(trace) if trace is not None and ended else (None, text("verdict.later"))
     icon = {True: ":material/trending_up:", False: ":material/trending_down:", None: ":material/info:"}[faster]
     {True: st.success, False: st.warning, None: st.info}[faster](sentence, icon=icon)
 
 
+def origin(trace: Trace | None) -> None:
+    """Where a run comes from: models, settings, device, day."""
+    if trace is not None:
+        st.caption(literal(origin_text(trace)))
+
+
 def default_selection(rounds: tuple[Round, ...] | list[Round]) -> Selection | None:
-    """The first rejected draft, for it has most to show; else the first draft; else the first token of all."""
-    for wanted in ("rejected", "accepted"):
-        for round_ in rounds:
-            for i, draft in enumerate(round_.drafts):
-                if draft.status == wanted:
-                    return {"round": round_.index, "token": i}
+    """The first rejected draft that the two models partly agreed on, for it has most to show; else any; else the first token."""
+    drafts = [(r.index, i, d) for r in rounds for i, d in enumerate(r.drafts)]
+    rejected = [found for found in drafts if found[2].status == "rejected"]
+    telling = [found for found in rejected if 0.05 < found[2].overlap < 0.95]
+    for found in (*telling[:1], *rejected[:1], *drafts[:1]):
+        return {"round": found[0], "token": found[1]}
     return {"round": 0, "token": "outcome"} if rounds else None
 
 
@@ -151,18 +127,3 @@ def detail(trace: Trace | None, selected: Selection | None) -> None:
 def _chart(title: str, figure: dict, alt: str, *, key: str) -> None:
     st.markdown(f"**{title}**")
     st.plotly_chart(figure, key=key, config=CHART, alt=alt)
-
-
-def download(trace: Trace | None, run: str) -> None:
-    """The trace as a file, made when the button is pressed and not with every picture."""
-    st.download_button(
-        text("download"),
-        data=trace.to_json if trace is not None else b"",
-        file_name=f"run-{run}.json",
-        mime="application/json",
-        icon=":material/download:",
-        help=text("download.help"),
-        disabled=trace is None,
-        on_click="ignore",
-        key="download",
-    )

@@ -15,6 +15,7 @@ st.set_page_config(
     initial_sidebar_state="auto",
     menu_items={"About": "Speculative decoding with real models, round by round."},
 )
+st.logo(ROOT / "assets" / "logo.svg", size="large", icon_image=ROOT / "assets" / "icon.png")
 st.html(ROOT / "assets" / "app.css")
 
 page = st.navigation(

@@ -14,7 +14,7 @@ def _all(language: str) -> dict[str, str]:
     return json.loads((ROOT / "assets" / "texts" / f"{language}.json").read_text(encoding="utf-8"))
 
 
-def text(name: str, **values: Any) -> str:
+def text(name: str, /, **values: Any) -> str:
     """The text called `name` with `values` put in."""
     found = _all("en")[name]
     return found.format(**values) if values else found
