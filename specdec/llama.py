@@ -250,7 +250,7 @@ class LlamaSequence(CachedSequence):
         for buffers in (self.keys, self.values):
             grown = [torch.zeros(shape) for _ in range(self.runner.layers)]
             for old, new in zip(buffers, grown):
-                new[:, : self.length] = old[:, : self.length]
+                new[:, : self.capacity] = old  # all of it: an early exit may have written behind `length`
             buffers[:] = grown
         self.capacity = capacity
 
