@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import random
 
-from specdec.trace import PairInfo, Settings, Trace
 from trace_builder import EOS, Place, Plan, Token, distribution, make_trace, sure
+
+from specdec.trace import PairInfo, Settings, Trace
 
 SAMPLED = Settings(drafter="draft", draft_length=4, temperature=1.0, raw=True, seed=7)
 GREEDY = Settings(drafter="draft", draft_length=4, temperature=0.0, raw=True)

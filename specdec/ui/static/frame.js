@@ -1,0 +1,188 @@
+// What surrounds the round: where the run comes from and how it stands, the legend, the state pills and the controls.
+
+const version = new URL(import.meta.url).search;
+const { h, icon, mark, say } = await import(`./dom.js${version}`);
+const { PHASES, judgedOf } = await import(`./model.js${version}`);
+const { SPEEDS } = await import(`./player.js${version}`);
+const { ENDINGS, tokens } = await import(`./words.js${version}`);
+
+const ACTIVE = ["loading", "queued", "running"];
+export const isActive = (view) => ACTIVE.includes(view.state);
+
+/** Label of the run, how it stands, and what the colours mean. Always visible. */
+export class Top {
+  constructor() {
+    this.badgeIcon = h("span", { class: "badgeicon" });
+    this.badgeText = h("span", {});
+    this.badge = h("span", { class: "badge" }, this.badgeIcon, this.badgeText);
+    this.status = h("span", { class: "status" });
+    const item = (origin, text) => h("li", { class: `key ${origin}` }, h("span", { class: `t ${origin}` }, text));
+    this.own = item("own", "target’s own");
+    this.legend = h(
+      "ul",
+      { class: "legend", "aria-label": "Colours of the text" },
+      h("li", { class: "key prompt" }, "your prompt"),
+      item("accepted", "draft, accepted"),
+      item("replacement", "replaced by the target"),
+      item("bonus", "bonus token"),
+      this.own,
+    );
+    this.element = h("div", { class: "top" }, this.badge, this.status, this.legend);
+  }
+
+  draw(view, newTokens) {
+    mark(this.badge, "hidden", !view.label);
+    mark(this.badge, "data-kind", view.kind);
+    if (this.kind !== view.kind) this.badgeIcon.replaceChildren(icon(view.kind === "recording" ? "tape" : "live"));
+    this.kind = view.kind;
+    say(this.badgeText, view.label);
+    mark(this.status, "data-state", view.state);
+    say(this.status, statusOf(view, newTokens));
+    const lone = view.rounds.some((r) => !r.drafts.length);
+    const drafting = view.method !== "plain";
+    mark(this.own, "hidden", !lone);
+    for (const key of this.legend.children) {
+      if (!key.classList.contains("prompt") && key !== this.own) mark(key, "hidden", !drafting);
+    }
+  }
+}
+
+function statusOf(view, newTokens) {
+  if (view.state === "loading") return "loading the models";
+  if (view.state === "queued") return view.queue === null ? "waiting in the queue" : `waiting in the queue, place ${view.queue}`;
+  if (view.state === "running") return newTokens ? `running, ${tokens(newTokens)} so far` : "running";
+  if (view.state === "failed") return newTokens ? `failed after ${tokens(newTokens)}: ${view.message}` : "failed";
+  if (view.state === "stopped") return newTokens ? `stopped after ${tokens(newTokens)}` : "stopped";
+  if (view.state === "done") return `${tokens(newTokens)}${view.finish_reason ? `, ${ENDINGS[view.finish_reason]}` : ""}`;
+  return "";
+}
+
+/** Shown in place of the cards while there is no round yet. */
+export class Blank {
+  constructor() {
+    this.title = h("h3", {});
+    this.text = h("p", {});
+    this.bar = h("progress", { max: "1", "aria-label": "Loading" });
+    this.element = h("div", { class: "blank" }, h("div", { class: "blankcards", "aria-hidden": "true" }, ..."12345678".split("").map(() => h("i", {}))),
+      h("div", { class: "blanktext" }, this.title, this.text, this.bar));
+  }
+
+  draw(view) {
+    const [title, text] = {
+      empty: ["Nothing to show yet", view.message],
+      loading: ["Loading the models", view.message],
+      queued: [
+        "Waiting for the engine",
+        view.message || (view.queue === null ? "Another run is going on." : view.queue <= 1 ? "Your run is next." : `Runs before yours: ${view.queue - 1}.`),
+      ],
+      running: ["The target reads the prompt", view.message || "The first round comes in a moment."],
+      stopped: ["Stopped before the first round", view.message || "Press Run to start again."],
+      failed: ["This run failed", view.message],
+      done: ["No round was needed", view.message || "The run ended before its first round."],
+    }[view.state];
+    say(this.title, title);
+    say(this.text, text);
+    mark(this.element, "data-state", view.state);
+    mark(this.bar, "hidden", view.state !== "loading");
+    if (view.progress === null) this.bar.removeAttribute("value");
+    else this.bar.value = view.progress;
+    return `${title}. ${text}`;
+  }
+}
+
+/** Round number (a list to jump with) and the four states. */
+export class Heading {
+  constructor({ goRound }) {
+    this.select = h("select", { "aria-label": "Round", onchange: () => goRound(Number(this.select.value), null) });
+    this.of = h("span", { class: "of" });
+    this.pills = PHASES.map((phase, i) => {
+      const extra = h("span", { class: "sub" });
+      const button = h("button", { type: "button", class: "pill", onclick: () => goRound(this.round, phase) },
+        h("span", { class: "no" }, `${i + 1} `), phase[0].toUpperCase() + phase.slice(1), extra);
+      return { phase, button, extra };
+    });
+    this.element = h(
+      "div",
+      { class: "heading" },
+      h("label", { class: "roundpick" }, h("b", {}, "Round"), this.select, this.of),
+      h("div", { class: "pills", role: "group", "aria-label": "States of this round" }, ...this.pills.map((p) => p.button)),
+    );
+  }
+
+  draw(view, round, step) {
+    const rounds = view.rounds.length;
+    while (this.select.options.length > rounds) this.select.remove(this.select.options.length - 1);
+    for (let i = this.select.options.length; i < rounds; i++) this.select.add(new Option(String(i + 1), String(i)));
+    this.round = step.round;
+    if (this.select.value !== String(step.round)) this.select.value = String(step.round);
+    say(this.of, `of ${rounds}${isActive(view) ? " so far" : ""}`);
+    const now = PHASES.indexOf(step.phase);
+    this.pills.forEach(({ phase, button, extra }, i) => {
+      const missing = (phase === "judge" && !round.drafts.length) || (phase === "draft" && view.method === "plain");
+      mark(button, "disabled", missing);
+      mark(button, "aria-current", i === now ? "step" : null);
+      mark(button, "data-done", i < now && !missing);
+      say(extra, phase === "judge" && i === now ? `\u00a0${step.token + 1} of ${judgedOf(round)}` : "");
+    });
+  }
+}
+
+/** Buttons, scrubber, speed. */
+export class Controls {
+  constructor({ player }) {
+    this.player = player;
+    const button = (name, label, onclick, ...more) => h("button", { type: "button", class: name, "aria-label": label, title: label, onclick }, ...more);
+    const round = (by) => () => player.goRound((player.steps[player.index]?.round ?? 0) + by);
+    this.playIcon = h("span", { class: "playicon" });
+    this.playText = h("span", {});
+    this.first = button("first", "Previous round", round(-1), icon("first"));
+    this.back = button("back", "One step back", () => player.go(player.index - 1), icon("back"));
+    this.play = h("button", { type: "button", class: "play", onclick: () => player.toggle() }, this.playIcon, this.playText);
+    this.step = button("step", "One step on", () => player.go(player.index + 1), icon("step"));
+    this.last = button("last", "Next round", round(1), icon("last"));
+    this.range = h("input", { type: "range", min: "0", step: "1", "aria-label": "Place in the run", oninput: () => player.go(Number(this.range.value)) });
+    this.ticks = h("span", { class: "ticks", "aria-hidden": "true" }); // where rounds begin
+    this.speed = h("select", { class: "speed", "aria-label": "Speed", onchange: () => player.setSpeed(Number(this.speed.value)) },
+      ...SPEEDS.map((s) => new Option(`${s}×`, String(s))));
+    this.live = h("button", { type: "button", class: "live", onclick: () => player.follow() }, icon("live"), "Live");
+    this.keys = h("span", { class: "keys", "aria-hidden": "true" }, h("kbd", {}, "Space"), " ", h("kbd", {}, "←"), " ", h("kbd", {}, "→"));
+    this.element = h("div", { class: "controls", role: "group", "aria-label": "Playback" },
+      this.first, this.back, this.play, this.step, this.last, h("span", { class: "scrub" }, this.ticks, this.range), this.speed, this.live, this.keys);
+  }
+
+  draw(view, valueText) {
+    const { player } = this;
+    const none = !player.steps.length;
+    const again = player.atEnd && !player.active && !player.playing;
+    const shape = none ? "play" : player.playing ? "pause" : again ? "again" : "play";
+    if (this.shape !== shape) {
+      this.playIcon.replaceChildren(icon(shape));
+      say(this.playText, { pause: "Pause", again: "Again", play: "Play" }[shape]);
+      this.shape = shape;
+    }
+    for (const control of [this.first, this.back, this.play, this.step, this.last, this.range]) mark(control, "disabled", none);
+    if (!none) {
+      mark(this.first, "disabled", player.index === 0);
+      mark(this.back, "disabled", player.index === 0);
+      mark(this.step, "disabled", player.atEnd);
+      mark(this.last, "disabled", player.steps[player.index].round >= player.rounds.length - 1);
+    }
+    this.range.max = String(Math.max(0, player.steps.length - 1));
+    this.range.value = String(player.index);
+    this.range.style.setProperty("--done", `${(100 * player.index) / Math.max(1, player.steps.length - 1)}%`);
+    mark(this.range, "aria-valuetext", valueText);
+    this.drawTicks();
+    if (this.speed.value !== String(player.speed)) this.speed.value = String(player.speed);
+    mark(this.live, "hidden", view.kind !== "live" || !isActive(view));
+    mark(this.live, "aria-pressed", player.following ? "true" : "false");
+  }
+
+  /** One mark a round on the scrubber, as long as they can be told apart. */
+  drawTicks() {
+    const { steps, rounds } = this.player;
+    if (this.ticked === steps.length) return;
+    this.ticked = steps.length;
+    const starts = rounds.length > 1 && rounds.length <= 60 ? steps.flatMap((s, i) => (i && s.round !== steps[i - 1].round ? [i] : [])) : [];
+    this.ticks.replaceChildren(...starts.map((i) => h("i", { style: `left:${(100 * i) / (steps.length - 1)}%` })));
+  }
+}

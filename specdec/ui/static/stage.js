@@ -1,0 +1,298 @@
+// The stage: one animated round of speculative decoding, with its controls. Streamlit calls `default` each time the data changes,
+// on the same element; everything else (place in the run, playing, speed, choice) lives here and survives that.
+
+const version = new URL(import.meta.url).search;
+const load = (file) => import(`./${file}.js${version}`);
+const { h, say, mark } = await load("dom");
+const { seenAt, speaksOf, stepsOf } = await load("model");
+const { announce, caption } = await load("words");
+const { Player } = await load("player");
+const { Motion } = await load("motion");
+const { Cards } = await load("cards");
+const { Clock, Places, Why, tableOf } = await load("panels");
+const { TextBox } = await load("textbox");
+const { Blank, Controls, Heading, Top, isActive } = await load("frame");
+
+const sheet = new CSSStyleSheet();
+sheet.replaceSync(await (await fetch(new URL(`stage.css${version}`, import.meta.url))).text());
+
+const STAGES = new WeakMap(); // element of Streamlit -> Stage
+const PLACES = new Map(); // run -> where it was left; survives page switches
+const KEPT = 50;
+const NARROW = 44; // rem
+const MANY = 6; // more drafts than this are shown as chips
+let speed = 1; // chosen once for all runs
+
+export default function stage({ parentElement, data, setStateValue }) {
+  let it = STAGES.get(parentElement);
+  if (!it) STAGES.set(parentElement, (it = new Stage(parentElement)));
+  it.choose = (value) => setStateValue("selected", value);
+  it.update(data);
+  return () => {
+    it.leave();
+    STAGES.delete(parentElement);
+  };
+}
+
+class Stage {
+  constructor(parent) {
+    const root = parent.getRootNode();
+    if (!root.adoptedStyleSheets.includes(sheet)) root.adoptedStyleSheets = [...root.adoptedStyleSheets, sheet];
+    this.still = matchMedia("(prefers-reduced-motion: reduce)");
+    this.run = null;
+    this.selected = null;
+    this.drawnRound = null;
+    this.build(parent);
+    this.observer = new ResizeObserver(() => this.layOut());
+    this.observer.observe(this.element);
+    this.onWindowKey = (event) => this.windowKey(event);
+    addEventListener("keydown", this.onWindowKey);
+  }
+
+  build(parent) {
+    this.top = new Top();
+    this.text = new TextBox((round, token) => this.pickInText(round, token));
+    this.bracketText = h("span", {});
+    this.bracket = h("div", { class: "bracket" }, h("i", {}), this.bracketText, h("i", {}));
+    this.sweep = h("div", { class: "sweep", "aria-hidden": "true" });
+    this.cards = new Cards((token) => this.pick(token));
+    this.cards.element.append(this.sweep);
+    this.why = new Why();
+    this.places = new Places();
+    this.clock = new Clock();
+    this.blank = new Blank();
+    this.spoken = h("p", { class: "hidden", role: "status", "aria-live": "polite" });
+    this.table = h("details", { class: "table" }, h("summary", {}, "This round as a table"));
+    this.table.addEventListener("toggle", () => this.drawTable());
+    this.element = h("section", { class: "stage", "aria-label": "Stage: the rounds of this run", tabindex: "-1" });
+    this.motion = new Motion(this.element);
+    this.player = new Player({
+      show: (index, how) => this.show(index, how),
+      timer: (ms, done) => this.motion.timer(ms, done),
+      changed: () => this.drawControls(),
+    });
+    this.player.speed = speed;
+    this.heading = new Heading({ goRound: (round, phase) => this.player.goRound(round, phase) });
+    this.controls = new Controls({ player: this.player });
+    const below = h("div", { class: "below" }, this.why.element, this.places.element, this.clock.element);
+    this.element.append(
+      this.spoken, this.top.element, this.text.element, this.heading.element, this.bracket, this.cards.element, below,
+      this.blank.element, this.controls.element, this.table,
+    );
+    this.element.addEventListener("keydown", (event) => this.key(event));
+    // After a click with the mouse the focus goes to the stage itself, so that Space plays and the arrows step from then on.
+    this.element.addEventListener("click", (event) => {
+      const button = event.composedPath()[0].closest?.("button");
+      if (event.detail > 0 && button) this.element.focus({ preventScroll: true });
+    });
+    parent.append(this.element);
+  }
+
+  // --- data ---------------------------------------------------------------------------------------------------------
+
+  update(view) {
+    const other = this.run !== view.run;
+    if (other) this.remember();
+    const steps = stepsOf(view.rounds, view.method);
+    this.view = view;
+    const state = { active: isActive(view) };
+    if (other) {
+      this.run = view.run;
+      this.text.reset();
+      this.drawnRound = null;
+      this.said = null;
+      const kept = PLACES.get(view.run);
+      this.selected = kept?.selected ?? null;
+      this.text.update(view, view.rounds);
+      this.drawFrame();
+      this.layOut();
+      this.player.begin(steps, view.rounds, { ...state, ...(kept ?? this.opening(view, steps)) });
+    } else {
+      this.text.update(view, view.rounds);
+      this.drawFrame();
+      this.player.update(steps, view.rounds, state);
+    }
+  }
+
+  /** Where a run starts that was not seen before: a live one plays and follows, a recording waits for Play. */
+  opening(view, steps) {
+    const playing = view.play && !(view.kind === "recording" && this.still.matches);
+    const index = steps.findIndex((s) => s.round === view.start_round);
+    return { index: Math.max(0, index), playing, following: playing && isActive(view) };
+  }
+
+  remember() {
+    if (!this.run) return;
+    const { index, playing, following } = this.player;
+    PLACES.delete(this.run);
+    PLACES.set(this.run, { index, playing, following, selected: this.selected });
+    if (PLACES.size > KEPT) PLACES.delete(PLACES.keys().next().value);
+    speed = this.player.speed;
+  }
+
+  leave() {
+    this.remember();
+    this.player.stop();
+    this.motion.finish();
+    this.observer.disconnect();
+    removeEventListener("keydown", this.onWindowKey);
+  }
+
+  // --- drawing ------------------------------------------------------------------------------------------------------
+
+  drawFrame() {
+    const { view } = this;
+    this.top.draw(view, this.text.tokens.length);
+    const none = !view.rounds.length;
+    mark(this.element, "data-none", none);
+    mark(this.element, "data-state", view.state);
+    if (none) this.speak(this.blank.draw(view));
+    else if (view.state === "failed") this.speak(`The run failed: ${view.message}`);
+  }
+
+  /** Draw step `index`. how: see Player. */
+  show(index, how) {
+    const { view } = this;
+    const step = this.player.steps[index];
+    const round = view.rounds[step.round];
+    const moving = how === "move" && !this.still.matches;
+    if (how !== "append") this.motion.finish();
+    if (this.drawnRound !== step.round) {
+      this.cards.build(view, round, step.round);
+      this.clock.build(view, round, step.round);
+      this.drawnRound = step.round;
+      this.drawTable();
+      this.layOut();
+    }
+    this.step = step;
+    this.drawStep();
+    if (how !== "append") {
+      const committed = step.phase === "commit";
+      this.text.show(step.round + (committed ? 1 : 0), { fresh: committed, smooth: moving });
+    }
+    if (moving) this.move(step, round);
+    if (how !== "append") this.speakStep(step, round);
+  }
+
+  drawStep() {
+    const { view, step } = this;
+    if (!step) return;
+    const round = view.rounds[step.round];
+    const token = speaksOf(step, round, this.selected);
+    mark(this.element, "data-phase", step.phase);
+    mark(this.bracket, "data-pass", seenAt(step, round).p);
+    say(this.bracketText, caption(view, round, step));
+    this.cards.draw(view, round, step, token, this.selected?.round === step.round ? this.selected.token : null);
+    this.why.draw(view, round, step, token);
+    this.places.draw(view, round, step, token);
+    this.clock.draw(step);
+    this.heading.draw(view, round, step);
+  }
+
+  move(step, round) {
+    const { cards, clock, bracket, sweep, why, places } = this;
+    const spans = step.phase === "commit" ? this.text.spansOf(step.round) : [];
+    const words = [why.title, why.text, places.title, places.text, places.rows, places.foot];
+    this.motion.rate(this.player.rate);
+    this.motion[step.phase]({ cards, clock, bracket, sweep, step, round, spans, words, caret: this.text.caret });
+  }
+
+  drawControls() {
+    if (!this.view) return;
+    const { player, step } = this;
+    this.motion.rate(player.rate);
+    if (player.playing !== this.wasPlaying) {
+      if (player.playing) this.motion.resume();
+      else if (player.timer) this.motion.pause();
+      this.wasPlaying = player.playing;
+    }
+    const where = step ? `Round ${step.round + 1} of ${player.rounds.length}, ${step.phase}${step.token === null ? "" : ` ${step.token + 1}`}` : "";
+    this.controls.draw(this.view, where);
+    mark(this.element, "data-waiting", player.playing && player.atEnd && player.active && !player.timer);
+  }
+
+  drawTable() {
+    const drawn = this.table.querySelector("table");
+    if (!this.table.open || this.drawnRound === null) return drawn?.remove();
+    const table = tableOf(this.view, this.view.rounds[this.drawnRound], this.drawnRound);
+    if (drawn) drawn.replaceWith(table);
+    else this.table.append(table);
+  }
+
+  /** Cards or chips, three columns or one: by the room there is, measured in rem, so that a larger base font counts. */
+  layOut() {
+    const rem = parseFloat(getComputedStyle(document.documentElement).fontSize) || 16;
+    const narrow = this.element.clientWidth / rem < NARROW;
+    mark(this.element, "data-width", narrow ? "narrow" : "wide");
+    mark(this.element, "data-layout", narrow || (this.cards.drafts ?? 0) > MANY ? "chips" : "cards");
+  }
+
+  // --- speaking -----------------------------------------------------------------------------------------------------
+
+  /** Played fast, only the end of each round is spoken; otherwise every state. */
+  speakStep(step, round) {
+    if (this.player.playing && this.player.rate > 1.5 && step.phase !== "commit") return;
+    this.speak(announce(this.view, round, step));
+  }
+
+  speak(sentence) {
+    if (this.said === sentence) return;
+    this.said = sentence;
+    say(this.spoken, sentence);
+  }
+
+  // --- choosing and keys --------------------------------------------------------------------------------------------
+
+  pick(token) {
+    const same = this.selected?.round === this.step.round && this.selected.token === token;
+    this.select(same ? null : { round: this.step.round, token });
+  }
+
+  pickInText(round, token) {
+    this.player.goRound(round, "commit");
+    this.select({ round, token });
+  }
+
+  select(selected) {
+    this.selected = selected;
+    if (this.player.playing) this.player.pause();
+    this.drawStep();
+    this.choose({ run: this.run, ...(selected ?? { round: null, token: null }) });
+  }
+
+  key(event) {
+    const target = event.composedPath()[0];
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (target.matches?.("select")) return event.stopPropagation();
+    if (target.matches?.("input") && event.key !== " ") return event.stopPropagation();
+    if (target.matches?.("button, summary") && (event.key === " " || event.key === "Enter")) return event.stopPropagation();
+    if (target === this.text.element && ["Home", "End"].includes(event.key)) return event.stopPropagation();
+    this.command(event);
+  }
+
+  /** Space and the arrows also work while nothing on the page has the focus and the stage is in sight. */
+  windowKey(event) {
+    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || event.shiftKey) return;
+    if (document.activeElement && document.activeElement !== document.body) return;
+    if (![" ", "ArrowLeft", "ArrowRight"].includes(event.key)) return;
+    const box = this.controls.element.getBoundingClientRect();
+    if (box.height && box.top >= 0 && box.bottom <= innerHeight) this.command(event);
+  }
+
+  command(event) {
+    const { player } = this;
+    const act = {
+      " ": () => player.toggle(),
+      ArrowRight: () => player.go(player.index + 1),
+      ArrowLeft: () => player.go(player.index - 1),
+      Home: () => player.go(0),
+      End: () => player.go(player.steps.length - 1),
+      PageDown: () => player.goRound((this.step?.round ?? 0) + 1),
+      PageUp: () => player.goRound((this.step?.round ?? 0) - 1),
+    }[event.key];
+    if (!act) return;
+    event.preventDefault();
+    event.stopPropagation();
+    if (player.steps.length) act();
+  }
+}
