@@ -1,0 +1,128 @@
+"""The lean forward pass computes what the eager one computes, for each family it claims, and picks its kernels by measuring."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
+from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
+
+from specdec import kernels
+from specdec.llama import LlamaRunner, fastest_runner, supports
+from specdec.runner import Runner
+
+SIZES = dict(
+    vocab_size=97,
+    hidden_size=48,
+    intermediate_size=80,
+    num_hidden_layers=3,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    head_dim=12,
+    max_position_embeddings=1024,
+)
+FAMILIES = {
+    "llama": lambda: LlamaForCausalLM(LlamaConfig(**SIZES)),
+    "llama, tied": lambda: LlamaForCausalLM(LlamaConfig(**SIZES, tie_word_embeddings=True)),
+    "llama, output bias": lambda: LlamaForCausalLM(LlamaConfig(**SIZES, attention_bias=True)),
+    "qwen2, with bias": lambda: Qwen2ForCausalLM(Qwen2Config(**SIZES)),
+    "qwen3, with norms": lambda: Qwen3ForCausalLM(Qwen3Config(**SIZES)),
+    "mistral": lambda: MistralForCausalLM(MistralConfig(**SIZES, sliding_window=None)),
+}
+TEXT = [3, 14, 15, 92, 65, 35, 89, 79, 32, 38]
+
+
+def build(family):
+    torch.manual_seed(0)
+    model = FAMILIES[family]().eval()
+    for name, parameter in model.named_parameters():
+        if parameter.ndim == 1:  # biases and norms start as zeros and ones, which would hide a mistake
+            parameter.data += 0.3 * torch.randn_like(parameter)
+    return model
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_logits_hidden_states_and_exits_are_those_of_the_eager_runner(family):
+    model = build(family)
+    assert supports(model)
+    lean = LlamaRunner(model).open(hidden_layers=(0, 1, 3))
+    eager = Runner(model).open(hidden_layers=(0, 1, 3))
+    for ids in (TEXT, [5], [7, 11, 13, 17, 19]):
+        torch.testing.assert_close(lean.forward(ids), eager.forward(ids), atol=2e-5, rtol=2e-4)
+        torch.testing.assert_close(lean.hidden, eager.hidden, atol=2e-5, rtol=2e-4)
+    for sequence in (lean, eager):
+        sequence.crop(8)
+    torch.testing.assert_close(lean.forward([1, 2, 3], keep=2), eager.forward([1, 2, 3], keep=2), atol=2e-5, rtol=2e-4)
+    for offset, token in enumerate([21, 22, 23]):
+        expected = eager.forward_exit([token], layers=2, offset=offset)
+        torch.testing.assert_close(lean.forward_exit([token], layers=2, offset=offset), expected, atol=2e-5, rtol=2e-4)
+    for sequence in (lean, eager):
+        sequence.crop_exit(layers=2)
+    torch.testing.assert_close(lean.forward([42]), eager.forward([42]), atol=2e-5, rtol=2e-4)
+    assert lean.length == eager.length == 12
+
+
+@pytest.mark.parametrize("rows", [1, 2, 31, 32, 300])
+def test_a_pass_of_any_size_and_a_cache_that_grows_keep_every_token(rows):
+    model = build("llama")
+    lean, eager = LlamaRunner(model).open(), Runner(model).open()
+    ids = [(7 * i) % 97 for i in range(250)]
+    lean.forward(ids, keep=1)
+    eager.forward(ids, keep=1)
+    torch.testing.assert_close(lean.forward(ids[:1] * rows), eager.forward(ids[:1] * rows), atol=5e-5, rtol=5e-4)
+
+
+def test_an_early_exit_survives_the_growth_of_the_cache():
+    model = build("llama")
+    lean, eager = LlamaRunner(model).open(), Runner(model).open()
+    ids = [(5 * i) % 97 for i in range(254)]  # the first buffer holds 256
+    for sequence in (lean, eager):
+        sequence.forward(ids, keep=1)
+    lean.capacity, lean.keys, lean.values = 255, [k[:, :255] for k in lean.keys], [v[:, :255] for v in lean.values]
+    for offset, token in enumerate([8, 9, 10]):
+        expected = eager.forward_exit([token], layers=2, offset=offset)
+        torch.testing.assert_close(lean.forward_exit([token], layers=2, offset=offset), expected, atol=2e-5, rtol=2e-4)
+
+
+def test_what_it_does_not_compute_stays_with_the_eager_runner():
+    gpt2 = GPT2LMHeadModel(GPT2Config(vocab_size=50, n_embd=16, n_layer=2, n_head=2)).eval()
+    scaled = LlamaForCausalLM(
+        LlamaConfig(**SIZES, rope_parameters={"rope_type": "linear", "factor": 2.0, "rope_theta": 10000.0})
+    ).eval()
+    half = build("llama").to(torch.bfloat16)
+    windowed = MistralForCausalLM(MistralConfig(**SIZES, sliding_window=16)).eval()
+    for model in (gpt2, scaled, half, windowed):
+        assert not supports(model)
+        assert type(fastest_runner(model)) is Runner
+    assert type(fastest_runner(build("llama"))) is LlamaRunner
+
+
+needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this build of torch has no oneDNN")
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=needs_onednn if n == "packed" else ()) for n in kernels.KERNELS])
+def test_every_kernel_computes_each_row_by_itself(name):
+    torch.manual_seed(1)
+    weight, x = torch.randn(64, 48), torch.randn(9, 48)
+    product = kernels.KERNELS[name](weight)
+    expected = x @ weight.t()
+    torch.testing.assert_close(product(x), expected, atol=2e-5, rtol=1e-4)
+    for i in range(9):
+        torch.testing.assert_close(product(x[i : i + 1]), expected[i : i + 1], atol=2e-5, rtol=1e-4)
+
+
+@needs_onednn
+def test_the_choice_of_a_kernel_is_kept_for_the_machine_and_survives_a_broken_file(tmp_path, monkeypatch):
+    cache = tmp_path / "kernels.json"
+    weights = [torch.randn(64, 48)]
+    times = {"packed": 3.0, "stored-transposed": 1.0, "product-transposed": 2.0, "stock": 2.0}
+    order = iter([t for t in times.values() for _ in kernels.ROWS_MEASURED])
+    monkeypatch.setattr(kernels, "_time", lambda *a, **k: next(order))
+    assert kernels.choose(weights, cache=cache) == "stored-transposed"
+    assert kernels.choose(weights, cache=cache) == "stored-transposed"  # a second measurement would find the iterator empty
+    assert list(json.loads(cache.read_text()).values()) == ["stored-transposed"]
+    cache.write_text("{broken")
+    order = iter([2.0] * 8)
+    assert kernels.choose(weights, cache=cache) == "packed"  # equal times: the first of the list
