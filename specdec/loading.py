@@ -98,13 +98,13 @@ def load_tokenizer(folder: Path) -> Any:
         ) from error
 
 
-def load_model(folder: Path, *, device: torch.device, dtype: str, progress: Progress = silent) -> Any:
+def load_model(folder: Path, *, name: str, device: torch.device, dtype: str, progress: Progress = silent) -> Any:
     """The causal language model in `folder`, on `device`, in evaluation mode. Asks no network, opens no pickle, runs no code of
     the folder. Raises ModelError.
     """
     from transformers import AutoModelForCausalLM
 
-    stage = f"loading {folder.name}"
+    stage = f"loading {name}"
     try:
         with _bars(stage, progress):
             # With accelerate the weights go straight to the device; without it they pass through the computer's own memory.
@@ -120,11 +120,11 @@ def load_model(folder: Path, *, device: torch.device, dtype: str, progress: Prog
             return model.to(device).eval()
     except torch.OutOfMemoryError as error:
         raise ModelError(
-            f"{folder.name} does not fit into the memory of {device}: take a smaller pair, --dtype bfloat16 or --device cpu."
+            f"{name} does not fit into the memory of {device}: take a smaller pair, --dtype bfloat16 or --device cpu."
         ) from error
     except Exception as error:
         raise ModelError(
-            f"The model in {folder} cannot be loaded ({_first_line(error)}): choose a causal language model of transformers."
+            f"{name} in {folder} cannot be loaded ({_first_line(error)}): choose a causal language model of transformers."
         ) from error
 
 

@@ -169,7 +169,10 @@ def _encode_raw(tokenizer: Any, prompt: str) -> list[int]:
 def _encode_chat(tokenizer: Any, prompt: str) -> list[int]:
     message = [{"role": "user", "content": prompt}]
     text = tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True)
-    special = sorted((t for t in tokenizer.all_special_tokens if t), key=len, reverse=True)
+    special = {str(token) for token in tokenizer.added_tokens_decoder.values() if token.special} | set(
+        tokenizer.all_special_tokens
+    )
+    special = sorted(filter(None, special), key=len, reverse=True)
     typed = [token for token in special if token in prompt]
     if not typed:
         return list(tokenizer.encode(text, add_special_tokens=False))
