@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from specdec.errors import ModelError
 from specdec.trace import Settings
 
 
@@ -63,13 +64,13 @@ def keep_top_p(p: Tensor, top_p: float) -> Tensor:
     out = torch.zeros_like(p)
     floor = (1 - top_p) / p.shape[-1]
     for row, kept in zip(p, out):
-        ids = (row > floor).nonzero().squeeze(-1)
+        ids = (row >= row.max().clamp(max=floor)).nonzero().squeeze(-1)  # if all are equal, all are at the floor
         order = row[ids].argsort(stable=True)
         ids = ids[order]
         weights = row[ids]
         cumulative = weights.cumsum(0) + (1 - weights.sum())  # what the tokens that were not sorted weigh comes first
         keep = cumulative > 1 - top_p
-        keep[-1] = True
+        keep[-1:] = True
         kept[ids[keep]] = weights[keep]
     return out / out.sum(-1, keepdim=True)
 
@@ -115,11 +116,18 @@ class Draws:
         self._random = random.Random(seed)
 
     def pick(self, probabilities: Tensor) -> tuple[int, float]:
-        """probabilities [V] -> (token id, the u it was picked with): inverse of the cumulative sum, in float64."""
+        """probabilities [V] -> (token id, the u it was picked with): inverse of the cumulative sum, in float64.
+
+        Raises ModelError when they are no probabilities, as behind a model that overflows.
+        """
         u = self._random.random()
         # Some devices have no float64 (MPS), and one row is quickly moved.
         cumulative = probabilities.to("cpu").double().cumsum(0)
         total = float(cumulative[-1])
+        if not 0 < total < float("inf"):
+            raise ModelError(
+                f"the probabilities of the next token add up to {total}: the model computes nonsense in this number format, take float32."
+            )
         index = int(torch.searchsorted(cumulative, torch.tensor(u * total, dtype=torch.float64), right=True))
         if index >= len(cumulative):  # u·total rounded up to total: the last token that has any probability
             index = int(probabilities.nonzero()[-1])
