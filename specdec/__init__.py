@@ -12,12 +12,17 @@ Importing the package does not import torch; the names below load what they need
 from __future__ import annotations
 
 import importlib
+import os
 from typing import Any
 
 from specdec.errors import ModelError, PairError, SettingsError, SpecdecError, TraceError
 from specdec.trace import Settings, Trace
 
 __version__ = "0.1.0"
+
+# torch's threads wait for each other about 200 times in a pass. By default they spin for milliseconds, which on a machine that a browser
+# is using as well makes a pass ten times slower; a short spin costs nothing on a quiet one. Read when torch is loaded, hence here.
+os.environ.setdefault("GOMP_SPINCOUNT", "2000")
 
 _LAZY = {
     "load_pair": "specdec.models",
