@@ -7,11 +7,14 @@ from dataclasses import dataclass
 BYTES_PER_WEIGHT = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
-def memory_needed(parameters: int, dtype: str) -> int:
-    """Bytes that `parameters` weights take to run: the weights, a seventh for what loading and the passes put beside them, and a
-    fixed part for caches of a few thousand tokens.
+def memory_needed(parameters: int, dtype: str, *, stored: str = "bfloat16") -> int:
+    """Bytes that `parameters` weights take to load and run in `dtype` on a CPU when their files hold `stored`.
+
+    The weights, a seventh for what the passes put beside them, and a fixed part for caches of a few thousand tokens. Weights that
+    are made wider while they are read are there twice until the runner has arranged them; others are read from the file itself.
     """
-    return int(parameters * BYTES_PER_WEIGHT[dtype] * 8 / 7) + 400_000_000
+    copies = 2 if dtype == "float32" != stored else 1
+    return int(parameters * BYTES_PER_WEIGHT[dtype] * (copies + 1 / 7)) + 400_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +22,8 @@ class PairSpec:
     """A pair that can be asked for by name.
 
     target, draft: ids on the model hub; draft is None where the drafters need no second model. gated: the hub asks for a
-    licence to be accepted and a token. chat: has a chat template. remarks: what a person should know before choosing it.
+    licence to be accepted and a token. stored: number format of the published
+    weights. chat: has a chat template. remarks: what a person should know before choosing it.
     """
 
     name: str
@@ -28,6 +32,7 @@ class PairSpec:
     draft: str | None
     target_parameters: int
     draft_parameters: int
+    stored: str = "bfloat16"
     chat: bool = True
     gated: bool = False
     remarks: str = ""
@@ -38,7 +43,7 @@ class PairSpec:
 
     def memory(self, dtype: str) -> int:
         """Bytes of memory that both models need together in `dtype` ("float32", "bfloat16", "float16")."""
-        return memory_needed(self.parameters, dtype)
+        return memory_needed(self.parameters, dtype, stored=self.stored)
 
 
 EMBEDDED = "embedded"
@@ -52,6 +57,7 @@ _SPECS = (
         draft=None,
         target_parameters=134_515_008,
         draft_parameters=0,
+        stored="float32",
         remarks="comes with the app's packages, runs on any computer, needs no model hub; English",
     ),
     PairSpec(
@@ -117,6 +123,7 @@ _SPECS = (
         draft="openai-community/gpt2",
         target_parameters=1_557_611_200,
         draft_parameters=124_439_808,
+        stored="float32",
         chat=False,
         remarks="open; the classic of 2019, continues a raw text instead of answering; 1,024 tokens at most",
     ),

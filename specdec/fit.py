@@ -12,6 +12,7 @@ PROBES = (
     "Don't we'll they've I'm",
     "  two spaces,\ttab,\n\nblank line\r\n  indented",
     "def f(x_1: int) -> float:\n    return 3.14 * x_1**2  # π\n",
+    "List:\n\n1. one   22  333\n 4",
     '{"key": [1, 22, 333, 4444], "url": "a://b.c/d?e=f&g"}',
     "Grüße, naïve café, Ελλάδα, Привет, שלום, مرحبا",
     "你好，世界。日本語のテスト 한국어",

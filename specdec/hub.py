@@ -11,7 +11,9 @@ import math
 import os
 import re
 import struct
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +34,7 @@ _WANTED = [
 _UNWANTED = ["*/*", "consolidated*"]  # other formats and copies lie in folders of their own
 _ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
-RoomCheck = Callable[[int], None]
+RoomCheck = Callable[[int], object]
 
 
 def find_model(name: str, *, progress: Progress = silent, check_room: RoomCheck | None = None) -> Path:
@@ -53,18 +55,29 @@ def find_model(name: str, *, progress: Progress = silent, check_room: RoomCheck 
     return _cached(name) or _fetch(name, progress, check_room)
 
 
-def count_parameters(folder: Path) -> int:
-    """Number of weights in the safetensors files of `folder`, read from their headers alone."""
-    total = 0
+@dataclass(frozen=True)
+class Weights:
+    """parameters: number of weights in the files of a model. stored: the format of most of them ("float32", "bfloat16", ...)."""
+
+    parameters: int
+    stored: str
+
+
+def weigh(folder: Path) -> Weights:
+    """What the safetensors files of `folder` hold, read from their headers alone."""
+    counts: Counter[str] = Counter()
     for path in weight_files(folder):
         with path.open("rb") as file:
             try:
                 (length,) = struct.unpack("<Q", file.read(8))
                 header = json.loads(file.read(min(length, 100_000_000)))
-                total += sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
+                for name, entry in header.items():
+                    if name != "__metadata__":
+                        counts[entry["dtype"]] += math.prod(entry["shape"])
             except (struct.error, ValueError, KeyError, TypeError, AttributeError):
                 raise ModelError(f"{path} is no safetensors file or a damaged one: copy or fetch the model again.") from None
-    return total
+    most = max(counts, key=counts.__getitem__, default="F32")
+    return Weights(counts.total(), {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}.get(most, most))
 
 
 def weight_files(folder: Path) -> list[Path]:

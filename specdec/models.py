@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from specdec.devices import choose_device, choose_dtype, device_name, require_me
 from specdec.errors import ModelError, PairError, SettingsError
 from specdec.fetch import fetch_embedded
 from specdec.fit import common_vocabulary
-from specdec.hub import count_parameters, find_model
+from specdec.hub import RoomCheck, Weights, find_model, weigh
 from specdec.llama import fastest_runner
 from specdec.loading import (
     can_exit_early,
@@ -123,22 +122,24 @@ def load_pair(
     title = spec.title if same else " with ".join(_last(n) for n in (target_name, draft_name) if n)
     chosen = choose_device(device)
 
-    def check_room(parameters: int) -> str:
+    def check_room(parameters: int, stored: str = "bfloat16") -> str:
         """Name of the number format that `parameters` weights get; raises when they do not fit."""
         number_format = choose_dtype(dtype, device=chosen, parameters=parameters)
-        require_memory(parameters, dtype=number_format, device=chosen, title=title)
+        require_memory(parameters, dtype=number_format, device=chosen, title=title, stored=stored)
         return number_format
 
     choose_dtype(dtype, device=chosen, parameters=0)  # a wrong one is refused before anything is fetched
     if same:
-        check_room(spec.parameters)  # known without asking anybody
+        check_room(spec.parameters, spec.stored)  # known without asking anybody
     folders: list[Path] = []
-    parameters = 0
+    weights: list[Weights] = []
     names = [n for n in (target_name, draft_name) if n]
     for model in names:
-        folders.append(_locate(model, progress, partial(_add, parameters, check_room)))
-        parameters += count_parameters(folders[-1])
-    number_format = check_room(parameters)
+        known = sum(w.parameters for w in weights)
+        folders.append(_locate(model, progress, lambda count, known=known: check_room(known + count)))
+        weights.append(weigh(folders[-1]))
+    formats = {w.stored for w in weights}
+    number_format = check_room(sum(w.parameters for w in weights), formats.pop() if len(formats) == 1 else "bfloat16")
     models = [
         load_model(folder, name=_last(model), device=chosen, dtype=number_format, progress=progress)
         for model, folder in zip(names, folders)
@@ -225,15 +226,10 @@ def _last(name: str) -> str:
     return Path(name).name or name
 
 
-def _locate(name: str, progress: Progress, check_room: Callable[[int], None]) -> Path:
+def _locate(name: str, progress: Progress, check_room: RoomCheck) -> Path:
     if name in (EMBEDDED, CATALOGUE[EMBEDDED].target):
-        check_room(CATALOGUE[EMBEDDED].parameters)
         return fetch_embedded(progress=progress)
     return find_model(name, progress=progress, check_room=check_room)
-
-
-def _add(before: int, check_room: Callable[[int], str], parameters: int) -> None:
-    check_room(before + parameters)
 
 
 def _rows(model: Any) -> int:

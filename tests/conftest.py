@@ -7,6 +7,7 @@ runs.
 from __future__ import annotations
 
 import os
+import socket
 
 import pytest
 
@@ -70,3 +71,28 @@ def tiny_pair():
     from tiny import make_tiny_pair
 
     return lru_cache(maxsize=None)(make_tiny_pair)
+
+
+@pytest.fixture(scope="session")
+def saved(tmp_path_factory):
+    """Two folders as save_pretrained makes them, that fit together: target, draft."""
+    folder = tmp_path_factory.mktemp("saved")
+    from tiny import make_model, make_tokenizer
+
+    tokenizer = make_tokenizer()
+    for name, layers, seed in (("target", 2, 0), ("draft", 1, 1)):
+        make_model(vocabulary=len(tokenizer), layers=layers, seed=seed).save_pretrained(folder / name)
+        tokenizer.save_pretrained(folder / name)
+    return folder
+
+
+@pytest.fixture
+def no_network(monkeypatch):
+    """Whoever opens a connection fails the test."""
+
+    def refuse(*args, **kwargs):
+        raise AssertionError(f"a connection was opened: {args}")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
