@@ -121,6 +121,11 @@ class Engine:
             thread.join(timeout)
 
     @property
+    def running(self) -> bool:
+        """Whether a run holds the models right now."""
+        return self._current is not None
+
+    @property
     def queue_length(self) -> int:
         """Runs that wait, without the one that runs."""
         return len(self._waiting)

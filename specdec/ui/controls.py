@@ -64,6 +64,22 @@ def _open() -> None:
         session.notice(f"{file.name} was not opened, everything stays as it was. {error}")
 
 
+def _drafter_from_link(offered: tuple[str, ...]) -> None:
+    """Streamlit would put the drafter's title into the address; a link has its name, whatever the language."""
+    if "drafter" not in st.session_state:
+        wanted = st.query_params.get("drafter")
+        st.session_state.drafter = wanted if wanted in offered else offered[0]
+        if wanted is not None and wanted != st.session_state.drafter:
+            del st.query_params["drafter"]
+
+
+def _drafter_to_link(usual: str) -> None:
+    if st.session_state.drafter == usual:
+        st.query_params.pop("drafter", None)
+    else:
+        st.query_params["drafter"] = st.session_state.drafter
+
+
 def prompt_bar(*, active: bool) -> None:
     """Prompt, Run, Stop and examples in one row; the prompt opens while somebody writes in it (assets/app.css)."""
     with st.container(key="bar", horizontal=True, gap="small"):
@@ -93,8 +109,15 @@ def prompt_bar(*, active: bool) -> None:
 def settings() -> None:
     """The settings of a run, for the sidebar."""
     offered = session.offered_drafters()
+    _drafter_from_link(offered)
     st.selectbox(
-        text("drafter.label"), offered, key="drafter", format_func=lambda name: text(f"drafter.{name}.title"), bind="query-params"
+        text("drafter.label"),
+        offered,
+        key="drafter",
+        format_func=lambda name: text(f"drafter.{name}.title"),
+        on_change=_drafter_to_link,
+        args=(offered[0],),
+        persist_state="session",
     )
     st.caption(text(f"drafter.{st.session_state.drafter}.text"))
     st.slider(text("draft_length.label"), 1, 12, 4, key="draft_length", help=text("draft_length.help"), bind="query-params")

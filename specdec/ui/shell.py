@@ -18,8 +18,14 @@ st.set_page_config(
 st.logo(ROOT / "assets" / "logo.svg", size="large", icon_image=ROOT / "assets" / "icon.png")
 st.html(ROOT / "assets" / "app.css")
 
+rounds = ROOT / "pages" / "rounds.py"
 page = st.navigation(
-    [st.Page(ROOT / "pages" / "rounds.py", title="Run and watch", url_path="rounds", default=True)],
+    [
+        st.Page(rounds, title="Run and watch", url_path="home", default=True),
+        # The default page answers at / only; a link to it by name has to work as well.
+        st.Page(rounds, title="Run and watch", url_path="rounds", visibility="hidden"),
+    ],
     position="top",
 )
 page.run()
+st.html(f"<script>{(ROOT / 'assets' / 'app.js').read_text()}</script>", unsafe_allow_javascript=True)
