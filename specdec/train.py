@@ -1,0 +1,305 @@
+"""How the shipped drafters were made, repeatable: `python -m specdec.train --drafter head --minutes 120`.
+
+Four steps share one folder, and each goes on where an earlier call stopped (Ctrl+C is a fine way to stop):
+1. sample texts from the target, until there are enough tokens or a fifth of the time is over;
+2. one pass of the target over them: features and most probable tokens, until all is done or almost half of the time is over;
+3. train on what is there, for the rest of the time;
+4. decode the held-out prompts with the real loop, and write the weights.
+On a CPU this takes hours, on a CUDA device minutes; the code is the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from specdec.errors import SettingsError, SpecdecError
+
+SHARE_TEXT, SHARE_FEATURES = 0.2, 0.45  # of the minutes, each counted from the beginning
+EXPECTED_EVALUATION_SECONDS = 120.0
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Parse, train, write; returns the exit code of a process."""
+    chosen = _parser().parse_args(argv)
+    try:
+        return train(chosen)
+    except SpecdecError as error:
+        print(f"specdec train: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("\nStopped. What is made is kept; the same command goes on.", file=sys.stderr)
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="specdec train", description="Train a drafter for the embedded target.")
+    parser.add_argument(
+        "--drafter", choices=("head", "draft"), required=True, help="the attached head, or the independent draft model"
+    )
+    parser.add_argument("--minutes", type=float, default=60.0, help="for all steps together (default 60)")
+    parser.add_argument(
+        "--folder", type=Path, help="texts, features and checkpoints (default: training in the cache folder of specdec)"
+    )
+    parser.add_argument("--out", type=Path, help="where the weights go (default assets/drafters)")
+    parser.add_argument("--target", type=Path, help="folder of a converted target (default: the embedded one)")
+    parser.add_argument(
+        "--text", type=Path, action="append", default=[], help="a file of sampled texts to take in first (.npz); may be repeated"
+    )
+    parser.add_argument(
+        "--tokens", type=int, default=500_000, help="sample until there are so many answer tokens (default 500,000)"
+    )
+    parser.add_argument(
+        "--vocabulary",
+        type=int,
+        default=10_000,
+        help="tokens that the drafter can propose (default 10,000); fixed by the first call",
+    )
+    parser.add_argument("--steps", type=int, default=3, help="roll-out steps in the training of the head (default 3)")
+    parser.add_argument("--slots", type=int, default=128, help="texts sampled at once (default 128)")
+    parser.add_argument("--prompts", type=int, default=40, help="held-out prompts for the final figures, 0 for none (default 40)")
+    parser.add_argument("--threads", type=int, help="CPU threads (default: what torch takes)")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda")
+    return parser
+
+
+def say(text: str) -> None:
+    """One line of progress, with the time."""
+    print(f"{time.strftime('%H:%M:%S')}  {text}", flush=True)
+
+
+class Every:
+    """Says a line at most every so many seconds."""
+
+    def __init__(self, seconds: float = 20.0):
+        self.seconds, self._last = seconds, 0.0
+
+    def __call__(self, text: Callable[[], str]) -> None:
+        if time.monotonic() - self._last >= self.seconds:
+            self._last = time.monotonic()
+            say(text())
+
+
+def train(chosen: argparse.Namespace) -> int:
+    """All steps; see the head of this module."""
+    if not 0 < chosen.minutes < 10_000:
+        raise SettingsError(f"--minutes {chosen.minutes:g} is not between 0 and 10,000: give the time that training may take.")
+    import torch
+
+    from specdec.devices import choose_device
+    from specdec.fetch import fetch_embedded
+    from specdec.loading import load_model, load_tokenizer
+    from specdec.store import home
+    from specdec.training.prompts import check_disjoint
+
+    check_disjoint()
+    if chosen.threads:
+        torch.set_num_threads(chosen.threads)
+    begun = time.monotonic()
+    folder = chosen.folder or home() / "training"
+    folder.mkdir(parents=True, exist_ok=True)
+    place = chosen.target or fetch_embedded()
+    model = load_model(place, name="the target", device=choose_device(chosen.device), dtype="float32")
+    tokenizer = load_tokenizer(place)
+
+    def over(share: float) -> bool:
+        return time.monotonic() - begun > 60 * chosen.minutes * share
+
+    _take_in(folder, chosen.text)
+    _sample(folder, model, tokenizer, chosen, over)
+    stores, vocabulary = _features(folder, model, chosen, over)
+    left = chosen.minutes - (time.monotonic() - begun) / 60 - (EXPECTED_EVALUATION_SECONDS / 60 if chosen.prompts else 0)
+    trainer = _train(folder, model, stores, vocabulary, chosen, minutes=max(0.2, left))
+    out = chosen.out or Path(__file__).resolve().parent.parent / "assets" / "drafters"
+    path = write_weights(trainer.network, vocabulary, model, out / f"{chosen.drafter}.safetensors", kind=chosen.drafter)
+    say(f"{path} has {path.stat().st_size / 1e6:.1f} MB")
+    if chosen.prompts:
+        _evaluate(model, tokenizer, out, chosen)
+    return 0
+
+
+def _take_in(folder: Path, files: list[Path]) -> None:
+    """Copy text files that were sampled elsewhere; the same file twice is taken once."""
+    from specdec.training.corpus import text_files
+
+    for file in files:
+        if not file.is_file():
+            raise SettingsError(f"--text {file} does not exist: give a file that a sampler wrote.")
+        if not any(old.stat().st_size == file.stat().st_size for old in text_files(folder)):
+            shutil.copyfile(file, folder / f"text-{len(text_files(folder)):03d}.npz")
+
+
+def _sample(folder: Path, model: Any, tokenizer: Any, chosen: argparse.Namespace, over: Callable[[float], bool]) -> None:
+    from specdec.training.corpus import Corpus, TextSampler, text_files
+
+    have = sum(Corpus.load(path).answer_tokens for path in text_files(folder))
+    if have >= chosen.tokens:
+        say(f"{have:,} tokens of text are there")
+        return
+    files, often = len(text_files(folder)), Every()
+    sampler = TextSampler(model, tokenizer, slots=chosen.slots, seed=files)
+
+    def save(texts: list[tuple[list[int], int, float]]) -> None:
+        nonlocal files
+        Corpus.of(texts).save(folder / f"text-{files:03d}.npz")
+        files += 1
+
+    def progress(count: int, rate: float) -> None:
+        minutes = (chosen.tokens - have - count) / rate / 60
+        often(
+            lambda: f"sampling: {have + count:,} of {chosen.tokens:,} tokens, {rate:.0f} a second, about {minutes:.0f} min left"
+        )
+
+    sampler.run(
+        enough=lambda count: have + count >= chosen.tokens or (over(SHARE_TEXT) and have + count > 2_000),
+        save=save,
+        every=512,
+        progress=progress,
+    )
+
+
+def _features(folder: Path, model: Any, chosen: argparse.Namespace, over: Callable[[float], bool]) -> tuple[list[Any], Any]:
+    import numpy as np
+
+    from specdec.training.corpus import Corpus, text_files
+    from specdec.training.features import FeatureStore, choose_vocabulary, extract, mean_distribution, token_counts
+
+    corpora = [Corpus.load(path) for path in text_files(folder)]
+    if (path := folder / "vocabulary.npy").exists():
+        vocabulary = np.load(path)
+    else:
+        say("choosing the draft vocabulary")
+        rows = len(model.lm_head.weight)
+        vocabulary = choose_vocabulary(
+            token_counts(corpora, rows), mean_distribution(model, corpora[0]), size=min(chosen.vocabulary, rows), always=[0, 1, 2]
+        )
+        np.save(path, vocabulary)
+    stores: list[Any] = []
+    for number, corpus in enumerate(corpora):
+        store = FeatureStore(folder / f"features-{number:03d}", corpus, width=model.config.hidden_size)
+
+        def enough(store: FeatureStore = store) -> bool:
+            return over(SHARE_FEATURES) and (bool(stores) or store.done >= 32)
+
+        extract(model, store, vocabulary, enough=enough, progress=_feature_progress(number, len(corpora), store.done))
+        if store.done:
+            stores.append(store)
+    return stores, vocabulary
+
+
+def _feature_progress(number: int, files: int, first: int) -> Callable[[int, int], None]:
+    """Progress of one file of texts, of which `first` were done before."""
+    begun, often = time.monotonic(), Every()
+
+    def progress(done: int, total: int) -> None:
+        minutes = (time.monotonic() - begun) / max(1, done - first) * (total - done) / 60
+        often(lambda: f"features: file {number + 1} of {files}, {done} of {total} texts, about {minutes:.0f} min left for it")
+
+    return progress
+
+
+def make_network(kind: str, model: Any, taps: tuple[int, ...]) -> Any:
+    """An untrained head (random) or draft model (first and last layer of the target) for `model`."""
+    import torch
+
+    from specdec.head import AttachedHead, HeadShape
+    from specdec.small_draft import DraftShape, SmallDraft, adopt_layer
+
+    config, theta = model.config, float(model.config.rope_parameters["rope_theta"])
+    sizes = {
+        "width": config.hidden_size,
+        "heads": config.num_attention_heads,
+        "groups": config.num_key_value_heads,
+        "inner": config.intermediate_size,
+        "theta": theta,
+    }
+    torch.manual_seed(0)
+    if kind == "head":
+        network: Any = AttachedHead(HeadShape(taps=taps, **sizes))
+    else:
+        network = SmallDraft(DraftShape(layers=2, **sizes))
+        weights = model.state_dict()
+        for layer, index in zip(network.layers, (0, config.num_hidden_layers - 1), strict=True):
+            adopt_layer(layer, weights, index)
+    with torch.no_grad():
+        network.final_gain.copy_(model.model.norm.weight)
+    return network.to(model.device)
+
+
+def _train(folder: Path, model: Any, stores: list[Any], vocabulary: Any, chosen: argparse.Namespace, *, minutes: float) -> Any:
+    import torch
+
+    from specdec.training.features import Library
+    from specdec.training.recipe import Batch, Plan, Trainer
+
+    library = Library(stores)
+    embedding = model.get_input_embeddings().weight.detach()
+    network = make_network(chosen.drafter, model, stores[0].taps)
+    common_taps = stores[0].meta["beginning"].float().to(model.device)
+    common = embedding[torch.from_numpy(stores[0].corpus.text(0)[: stores[0].common]).to(model.device)]
+
+    def head_states(batch: Batch, steps: int) -> list[torch.Tensor]:
+        features = network.roll_out(batch.taps, embedding[batch.ids], common_taps=common_taps, common_tokens=common, steps=steps)
+        return [network.state(feature) for feature in features]
+
+    def draft_states(batch: Batch, steps: int) -> list[torch.Tensor]:
+        return [network(embedding[batch.ids], common)]
+
+    is_head = chosen.drafter == "head"
+    plan = Plan(minutes=minutes, steps=chosen.steps if is_head else 1, rate=0.03 if is_head else 0.02)
+    rows = embedding[torch.from_numpy(vocabulary).to(model.device)].contiguous()
+    trainer = Trainer(
+        network, head_states if is_head else draft_states, rows, folder / chosen.drafter, plan=plan, with_taps=is_head
+    )
+    if trainer.spent:  # an earlier call: its weights are the start of another, shorter schedule
+        say(f"going on after {trainer.spent / 60:.0f} minutes and {trainer.seen:,} tokens of training")
+        trainer.plan = dataclasses.replace(plan, minutes=minutes + trainer.spent / 60)
+    say(f"training on {len(library.available())} texts, about {minutes:.0f} min")
+    trainer.run(library, validate_steps=4 if is_head else 1, say=say)
+    return trainer
+
+
+def write_weights(network: Any, vocabulary: Any, model: Any, path: Path, *, kind: str) -> Path:
+    """Write the weight file of a trained network and say where."""
+    import torch
+
+    from specdec.reduced import save_drafter
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save_drafter(
+        path,
+        kind=kind,
+        shape=dataclasses.asdict(network.shape),
+        vocabulary=torch.from_numpy(vocabulary),
+        weights=network.state_dict(),
+        embedding=model.get_input_embeddings().weight,
+    )
+    return path
+
+
+def _evaluate(model: Any, tokenizer: Any, out: Path, chosen: argparse.Namespace) -> None:
+    """The figures of the card, from the real loop on prompts of other topics and other forms."""
+    from specdec.attached import with_trained_drafters
+    from specdec.models import make_pair
+    from specdec.training.evaluate import evaluate
+
+    pair = with_trained_drafters(make_pair(model, tokenizer, measure=False, title="the target"), out)
+    results = []
+    for temperature in (0.0, 1.0):
+        say(f"decoding {chosen.prompts} held-out prompts at temperature {temperature:g}")
+        result = evaluate(pair, chosen.drafter, temperature=temperature, prompts=chosen.prompts)
+        say(result.line())
+        rates = {"acceptance_rate": result.acceptance_rate, "mean_acceptance_length": result.mean_acceptance_length}
+        results.append(dataclasses.asdict(result) | rates)
+    (out / f"{chosen.drafter}.results.json").write_text(json.dumps(results, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
