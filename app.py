@@ -51,6 +51,7 @@ async def readyz(_request: Request) -> JSONResponse:
         "pair": shared.pair_name,
         "stage": stage,
         "message": shared.message,
+        "running": shared.running,
         "queue": shared.queue_length,
     }
     return JSONResponse(body, status_code=200 if shared.state == "ready" else 503)

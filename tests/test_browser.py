@@ -24,6 +24,8 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stab
 LOAD = 240_000  # milliseconds: a cold pair on a busy machine
 RUN = 90_000
 
+OVER = "ended by itself|length limit reached"
+
 pytestmark = pytest.mark.browser
 
 
@@ -83,7 +85,7 @@ def visit(server, chromium):
         contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(RUN)
-        page.on("console", lambda m: complaints.append(f"{m.type}: {m.text}") if m.type in ("error", "warning") else None)
+        page.on("console", lambda m: complaints.append(f"{m.type}: {m.text}") if complains(m) else None)
         page.on("pageerror", lambda e: complaints.append(f"page error: {e}"))
         page.goto(server + path)
         page.locator(".stage .badge, .stage .top").first.wait_for()
@@ -93,6 +95,12 @@ def visit(server, chromium):
     for context in contexts:
         context.close()
     assert complaints == []
+
+
+def complains(message) -> bool:
+    """Whether a line of the console is a complaint. On a link to a page Streamlit itself tries two addresses that are not there."""
+    own_search = "/rounds/_stcore/" in message.location.get("url", "")
+    return message.type in ("error", "warning") and not own_search
 
 
 def ready(server: str) -> dict:
@@ -139,7 +147,8 @@ def test_the_first_picture_is_a_recording_and_asks_for_no_model(visit, server):
 def test_a_link_by_name_opens_with_its_settings(visit):
     page = visit("/rounds?draft_length=7&temperature=0.8&drafter=early-exit")
     assert page.get_by_role("slider", name="Draft length").input_value() == "7"
-    assert page.get_by_text("Early exit").first.is_visible() and page.get_by_text("Page not found").count() == 0
+    assert page.get_by_role("combobox", name="Drafter").input_value() == "Early exit"
+    assert page.get_by_text("Page not found").count() == 0
 
 
 def test_type_and_run_and_watch(visit, server):
@@ -147,7 +156,7 @@ def test_type_and_run_and_watch(visit, server):
     tops = []
     run(page, "Count from one to ten.")
     says(page, "running", timeout=LOAD)
-    while "ended" not in top(page):
+    while not re.search(OVER, top(page)):
         tops.append(page.locator(".stage").bounding_box()["y"])
         page.wait_for_timeout(100)
         assert len(tops) < 900
@@ -197,7 +206,7 @@ def test_another_control_does_not_kill_a_run_and_stop_stops_it(visit, server):
     assert ready(server)["running"] and re.search("so far|running", top(page))
     page.get_by_role("button", name="Stop").click()
     assert wait_for(lambda: not ready(server)["running"], seconds=20) < 15
-    says(page, "stopped")
+    says(page, "[Ss]topped")
     page.get_by_role("button", name="Stop").and_(page.locator(":disabled")).wait_for()
 
 
