@@ -92,37 +92,30 @@ class HeadSequence:
         self._values = torch.zeros_like(self._keys)
 
     def forward(self, features: Tensor, tokens: list[int]) -> Tensor:
-        """features [n, d] of the positions before, their following tokens [n] -> own features [n, d]; appends n slots."""
+        """features [n, d] of the positions before, their following tokens [n] -> own feature [1, d] of the last slot; appends n.
+
+        With one layer, keys and values do not depend on what the slots before have answered: all but the last slot stop there.
+        """
         runner, shape, width = self.runner, self.runner.shape, (self.runner.shape.width,)
         count, start = len(tokens), self.length
         stop = start + count
         self._grow(stop)
         embedded = runner.embedding[torch.tensor(tokens, device=runner.device)].float()
         stream = torch.cat([F.rms_norm(features, width, eps=1e-6), F.rms_norm(embedded, width, eps=1e-6)], 1) @ runner.join
-        joint = (F.rms_norm(stream, width, eps=1e-6) @ runner.project).view(count, shape.heads + 2 * shape.groups, runner.size)
-        turned = joint[:, : shape.heads + shape.groups]
+        joint = (F.rms_norm(stream, width, eps=1e-6) @ runner.project).view(count, -1, runner.size)
         cos, sin = runner.rotary(start + 1, stop + 1)  # the first slot is the one of position 1
+        turned = joint[:, : shape.heads + shape.groups]
         half = runner.size // 2
         turned = turned * cos + torch.cat([-turned[..., half:], turned[..., :half]], -1) * sin
         self._keys[:, start:stop] = turned[:, shape.heads :].transpose(0, 1)
         self._values[:, start:stop] = joint[:, shape.heads + shape.groups :].transpose(0, 1)
         self.length = stop
-        # query [groups, heads of a group × n, size], so that each group's keys are used in one product
-        query = (
-            turned[:, : shape.heads]
-            .view(count, shape.groups, -1, runner.size)
-            .permute(1, 2, 0, 3)
-            .reshape(shape.groups, -1, runner.size)
-        )
+        query = turned[-1, : shape.heads].view(shape.groups, -1, runner.size)  # the heads of a group share its keys
         scores = query @ self._keys[:, :stop].transpose(1, 2) * runner.size**-0.5
-        if count > 1:
-            later = torch.ones(count, stop, dtype=torch.bool, device=runner.device).triu(start + 1)
-            scores = scores.view(shape.groups, -1, count, stop).masked_fill(later, float("-inf")).view_as(scores)
-        mixed = scores.softmax(-1) @ self._values[:, :stop]
-        mixed = mixed.view(shape.groups, -1, count, runner.size).permute(2, 0, 1, 3).reshape(count, -1)
-        stream = stream + mixed @ runner.mix
-        gate, up = (F.rms_norm(stream, width, eps=1e-6) @ runner.gate_up).chunk(2, -1)
-        return stream + (F.silu(gate) * up) @ runner.down
+        mixed = (scores.softmax(-1) @ self._values[:, :stop]).view(1, -1)
+        last = stream[-1:] + mixed @ runner.mix
+        gate, up = (F.rms_norm(last, width, eps=1e-6) @ runner.gate_up).chunk(2, -1)
+        return last + (F.silu(gate) * up) @ runner.down
 
     def logits(self, feature: Tensor) -> Tensor:
         """feature [1, d] -> logits [1, n] over the draft vocabulary."""
@@ -176,7 +169,7 @@ class HeadDrafter(Drafter):
             begun = time.perf_counter()
             if feature is None:
                 features = self._waiting[0] if len(self._waiting) == 1 else torch.cat(self._waiting)
-                feature = self.sequence.forward(features, request.committed[-len(features) :])[-1:]
+                feature = self.sequence.forward(features, request.committed[-len(features) :])
                 self._waiting = []
                 self._true = self.sequence.length
             else:

@@ -109,7 +109,7 @@ def test_drafting_step_by_step_is_the_roll_out_of_the_training(newest):
     sequence = HeadSequence(runner, capacity=4)  # has to grow
     features = runner.features(hidden[:newest])
     sequence.forward(features[:2], tokens[1:3].tolist())
-    feature = sequence.forward(features[2:], tokens[3 : newest + 1].tolist())[-1:]
+    feature = sequence.forward(features[2:], tokens[3 : newest + 1].tolist())
     assert torch.allclose(sequence.logits(feature)[0], expected[0][newest - shared], atol=1e-4)
     for step in (1, 2):
         feature = sequence.forward(feature, [int(tokens[newest + step])])
