@@ -98,7 +98,7 @@ def visit(server, chromium):
 
 
 def complains(message) -> bool:
-    """Whether a line of the console is a complaint. On a link to a page Streamlit itself tries two addresses that are not there."""
+    """Whether a line of the console is a complaint; on a link to a page Streamlit tries two addresses that are not there."""
     own_search = "/rounds/_stcore/" in message.location.get("url", "")
     return message.type in ("error", "warning") and not own_search
 
