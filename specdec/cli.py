@@ -1,4 +1,4 @@
-"""The command line: `python -m specdec run | plain | models | fetch`.
+"""The command line: `python -m specdec run | plain | models | fetch | train`.
 
 What a person asked for goes to standard output, progress and complaints to standard error. Exit codes: 0 all went well; 1 the
 run is made and its trace could not be written where it should; 2 something in the request cannot be used (one line says what);
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import os
 import signal
 import sys
@@ -25,6 +26,7 @@ from specdec.trace import Settings, Trace
 if TYPE_CHECKING:
     from specdec.catalogue import PairSpec
 
+FORWARDED = {"train": "train a drafter for the embedded target"}  # commands whose own module reads what follows them
 DRAFTERS = ("draft", "head", "lookup", "early-exit")
 INTERRUPTED, BROKEN_PIPE = 130, 141  # 128 + the number of SIGINT and of SIGPIPE, as shells report them
 
@@ -32,7 +34,10 @@ INTERRUPTED, BROKEN_PIPE = 130, 141  # 128 + the number of SIGINT and of SIGPIPE
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; returns the exit code. arguments: those of the process unless given."""
     cli_io.prepare_output()
+    arguments = sys.argv[1:] if arguments is None else arguments
     try:
+        if arguments and arguments[0] in FORWARDED:
+            return importlib.import_module(f"specdec.{arguments[0]}").main(arguments[1:])
         chosen = _parser().parse_args(arguments)
         code = chosen.command(chosen)
         sys.stdout.flush()
@@ -89,6 +94,8 @@ def _parser() -> argparse.ArgumentParser:
     fetch = commands.add_parser("fetch", help="fetch the models of a pair, to need no network later", allow_abbrev=False)
     fetch.add_argument("pair", nargs="?", metavar="PAIR", help="a name from `models`, or a hub id; the default pair if left out")
     fetch.set_defaults(command=_fetch)
+    for name, help_ in FORWARDED.items():
+        commands.add_parser(name, help=help_)
     return parser
 
 

@@ -246,6 +246,7 @@ def slow_cause(figures: Summary) -> str | None:
     return cause if enough else "acceptance_rate"
 
 
+_DOUBTFUL_VERIFY_RATIO = 0.9  # a pass over more tokens can be as quick as one over a single token, hardly quicker
 _CAUSES = {
     "cost_coefficient": "the drafter took too much time for what it brought",
     "verify_ratio": "verifying several tokens at once cost too much more than one plain step",
@@ -268,6 +269,11 @@ def speed_sentence(figures: Summary) -> str | None:
         f"{verdict}. A round made {figures.mean_acceptance_length:.2f} tokens and took the time of {cost:.2f} plain steps: "
         f"drafting {parts[0]:.2f}, verifying {parts[1]:.2f}, the rest {parts[2]:.2f}."
     )
+    if figures.verify_ratio is not None and figures.verify_ratio < _DOUBTFUL_VERIFY_RATIO:
+        return (
+            f"{sentence} Doubtful: passes with drafts took less time than a plain step (v = {figures.verify_ratio:.2f}), so the "
+            "machine was busier when the plain step was measured."
+        )
     cause = slow_cause(figures)
     return sentence if cause is None else f"{sentence} The cause: {_CAUSES[cause]}."
 

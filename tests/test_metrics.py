@@ -313,6 +313,15 @@ def test_speed_sentence_has_the_runs_own_numbers():
     assert even.startswith("As fast as plain decoding (1.00×).")
 
 
+def test_a_comparison_with_a_step_that_was_measured_in_a_busier_moment_is_doubted():
+    s = summary(run("rddd", "rddd", draft=0.001, verify=0.07, step=0.1))  # a pass over 5 tokens quicker than one over 1
+    assert (s.mean_acceptance_length, s.speedup > 1) == (1.0, True)
+    assert metrics.speed_sentence(s).endswith(
+        "Doubtful: passes with drafts took less time than a plain step (v = 0.70), so the machine was busier when the plain step "
+        "was measured."
+    )
+
+
 def test_every_figure_has_a_definition_and_every_definition_a_figure():
     assert set(METRICS) == {f.name for f in dataclasses.fields(Summary)}
     for name, metric in METRICS.items():
