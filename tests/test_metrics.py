@@ -53,9 +53,7 @@ def run(
         )
         # "!" ends on an accepted end-of-text token: the target adds nothing
         kind = "none" if verdicts.endswith("!") else "replacement" if "r" in verdicts else "bonus"
-        outcome = Outcome(
-            kind=kind, id=None if kind == "none" else 8, text="y", p=0.5, u=None, distribution=(), residual_mass=None
-        )
+        outcome = Outcome(kind=kind, id=None if kind == "none" else 8, text="y", p=0.5, u=None, distribution=(), residual_mass=None)
         seconds = Seconds(draft=(draft,) * len(drafts), verify=verify, judge=judge, record=record)
         made.append(Round(index=index, start=start, drafts=drafts, outcome=outcome, seconds=seconds))
         start += len(made[-1].new_ids)
@@ -194,8 +192,7 @@ def test_expected_alpha_is_the_mean_overlap_of_the_judged_drafts():
     trace = run("ard", "aaa")
     overlaps = iter([0.9, 0.3, 0.0, 0.8, 0.6, 0.7])  # the third is discarded
     rounds = tuple(
-        dataclasses.replace(r, drafts=tuple(dataclasses.replace(d, overlap=next(overlaps)) for d in r.drafts))
-        for r in trace.rounds
+        dataclasses.replace(r, drafts=tuple(dataclasses.replace(d, overlap=next(overlaps)) for d in r.drafts)) for r in trace.rounds
     )
     s = summary(dataclasses.replace(trace, rounds=rounds))
     assert s.mean_overlap == s.expected_acceptance_rate == pytest.approx(3.3 / 5)
@@ -239,9 +236,7 @@ def test_accepted_per_round_by_hand():
 def test_verify_ratio_of_each_draft_length():
     trace = run("aaaa", "aaaa", "ar", "")
     times = iter([0.12, 0.08, 0.1, 0.06])
-    rounds = tuple(
-        dataclasses.replace(r, seconds=dataclasses.replace(r.seconds, verify=next(times))) for r in trace.rounds
-    )
+    rounds = tuple(dataclasses.replace(r, seconds=dataclasses.replace(r.seconds, verify=next(times))) for r in trace.rounds)
     trace = dataclasses.replace(trace, rounds=rounds)
     assert metrics.verify_ratio_by_draft_length(trace) == pytest.approx({0: 0.75, 2: 1.25, 4: 1.25})
     assert summary(trace).verify_ratio == pytest.approx(1.25)  # the pass without drafts is no verification
@@ -386,3 +381,44 @@ def test_summary_survives_json():
     plan = Plan((sure(" a", 0.6, 0.5), sure(" b", 0.6, 0.5)), " c")
     trace = make_trace(["x"], [plan, plan], settings=Settings(temperature=1.0))
     assert summary(Trace.from_json(trace.to_json())) == summary(trace)
+
+
+# Over the real loop
+
+
+def real_run(**changes) -> Trace:
+    from specdec import decoding
+    from specdec.table import TableModel, TablePair
+
+    def follows(shift):
+        return lambda tokens: [
+            0.55 if i == (tokens[-1] + 1) % 6 else 0.2 if i == (tokens[-1] + shift) % 6 else 0.0625 for i in range(6)
+        ]
+
+    target, draft = (TableModel(follows(shift), vocabulary=6) for shift in (2, 3))
+    pair = TablePair(words=tuple("abcdef"), target=target, draft=draft, plain_step_seconds=0.001)
+    return decoding.generate(pair, "ab", Settings(drafter="draft", **changes))
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_real_run_comes_back_from_json_and_its_clock_adds_up(temperature):
+    trace = real_run(temperature=temperature, max_new_tokens=50, seed=4)
+    assert Trace.from_json(trace.to_json()) == trace
+    s, points = summary(trace), metrics.timeline(trace)
+    assert (s.drafted, s.judged, s.accepted) == (trace.totals.drafted, trace.totals.judged, trace.totals.accepted)
+    assert points[-1] == (pytest.approx(s.seconds_total), 50)
+    assert s.seconds_total + s.seconds_record == pytest.approx(trace.totals.seconds, abs=1e-5)
+    assert [seconds for seconds, _ in points] == sorted(seconds for seconds, _ in points)
+    assert s.seconds_prefill <= s.seconds_to_first_token <= trace.totals.seconds
+
+
+def test_alpha_of_sampled_runs_is_the_mean_overlap_of_their_judged_drafts():
+    """About 1,500 judged drafts; more than 4 standard errors apart by chance in 1 of 16,000 seeds, and the seeds are fixed."""
+    figures = [summary(real_run(temperature=1.0, max_new_tokens=500, seed=seed)) for seed in range(3)]
+    judged = sum(s.judged for s in figures)
+    expected = sum(s.expected_acceptance_rate * s.judged for s in figures) / judged
+    error = math.sqrt(sum((s.expected_acceptance_error * s.judged) ** 2 for s in figures)) / judged
+    measured = sum(s.accepted for s in figures) / judged
+    assert judged > 1000 and 0.005 < error < 0.015
+    assert abs(measured - expected) < 4 * error
+    assert expected == pytest.approx(0.55 + 5 * 0.0625, abs=1e-6)

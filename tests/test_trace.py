@@ -102,8 +102,7 @@ def long_trace(draft_length: int, *, alpha: float, new_tokens: int = 200) -> Tra
     def top() -> tuple[TokenProbability, ...]:
         weights = sorted((rng.random() ** 4 for _ in range(TOP)), reverse=True)
         return tuple(
-            TokenProbability(rng.randrange(1000, 49152), rng.choice(WORDS), float(f"{w / sum(weights) * 0.9:.6g}"))
-            for w in weights
+            TokenProbability(rng.randrange(1000, 49152), rng.choice(WORDS), float(f"{w / sum(weights) * 0.9:.6g}")) for w in weights
         )
 
     def draft(status: str) -> Draft:
