@@ -11,8 +11,9 @@ A drafter belongs to one run: `make_drafter` makes it, `start` gives it the prom
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -192,6 +193,12 @@ def default_exit_layers(layers: int) -> int:
     return max(1, layers // 3)
 
 
+def _exit_layers(wanted: int, layers: int) -> int:
+    if wanted >= layers:
+        raise SettingsError(f"early exit after {wanted} layers is impossible: this target has {layers}, take 1 to {layers - 1}.")
+    return wanted or default_exit_layers(layers)
+
+
 def make_drafter(name: str, pair: Any, settings: Settings) -> Drafter:
     """The drafter called `name` for one run of `pair`. Raises SettingsError when the pair does not offer it."""
     if name == "none":
@@ -201,7 +208,7 @@ def make_drafter(name: str, pair: Any, settings: Settings) -> Drafter:
     if name == "lookup":
         return PromptLookup(ngram=settings.ngram, vocabulary=pair.vocabulary)
     if name == "early-exit":
-        return EarlyExit(settings.exit_layers or default_exit_layers(pair.target.layers))
+        return EarlyExit(_exit_layers(settings.exit_layers, pair.target.layers))
     if name == "draft":
         return DraftModel(pair.draft)
     return pair.attached[name](settings)

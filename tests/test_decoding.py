@@ -1,0 +1,519 @@
+"""The loop: where it stops, what it counts, what its caches hold, and a trace from which every verdict can be checked again."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+
+import pytest
+import torch
+from exact_law import fixed, pair_of, scrambled
+
+from specdec.decoding import generate, plain, stream, stream_plain
+from specdec.drafters import DraftModel, Proposal
+from specdec.errors import SettingsError
+from specdec.sampling import SamplingRule, accept_probability, accepts, residual
+from specdec.table import TableModel, TablePair
+from specdec.trace import TOP, Round, Settings, Trace
+
+GREEDY = Settings(drafter="draft", temperature=0.0)
+SAMPLED = Settings(drafter="draft", temperature=1.0)
+
+
+def saying(text: str) -> TableModel:
+    """A model that is sure of the whole text, whatever it was fed: position decides."""
+
+    def next_distribution(context):
+        row = [0.0] * 8
+        row["abcdefgh".index(text[len(context)]) if len(context) < len(text) else 0] = 1.0
+        return row
+
+    return TableModel(next_distribution, vocabulary=8)
+
+
+def says(target: str, draft: str, **options) -> TablePair:
+    """A pair whose target writes `target` behind the prompt "h", and whose draft expects `draft`. End of text: e or f, e first."""
+    return pair_of(saying("h" + target), saying("h" + draft), **{"eos_ids": frozenset({4, 5})} | options)
+
+
+def statuses(round_: Round) -> str:
+    """a, r, d for each draft, then R, B or - for the outcome."""
+    return "".join(d.status[0] for d in round_.drafts) + {"replacement": "R", "bonus": "B", "none": "-"}[round_.outcome.kind]
+
+
+def without_times(trace: Trace) -> Trace:
+    rounds = tuple(dataclasses.replace(r, seconds=None) for r in trace.rounds)
+    counts = {f.name: 0.0 for f in dataclasses.fields(trace.totals) if f.name.startswith("seconds")}
+    totals = dataclasses.replace(trace.totals, **counts)
+    return dataclasses.replace(trace, rounds=rounds, totals=totals, created="", seconds_to_first_token=0.0)
+
+
+def check(trace: Trace) -> None:
+    """What holds for every trace: it is readable, and its totals are the sums of its rounds."""
+    assert Trace.from_json(trace.to_json()) == trace
+    totals, rounds = trace.totals, trace.rounds
+    letters = "".join(statuses(r) for r in rounds)
+    assert totals.prompt_tokens == len(trace.prompt_ids) and totals.new_tokens == len(trace.output_ids)
+    assert totals.target_passes == len(rounds)
+    assert totals.drafted == sum(len(r.drafts) for r in rounds) == totals.judged + totals.discarded
+    assert totals.judged == totals.accepted + totals.rejected
+    assert (totals.accepted, totals.rejected, totals.discarded) == tuple(map(letters.count, "ard"))
+    assert (totals.replacements, totals.bonuses) == (letters.count("R"), letters.count("B"))
+    assert totals.rejected == totals.replacements
+    assert totals.new_tokens == totals.accepted + totals.replacements + totals.bonuses
+    assert totals.new_tokens <= trace.settings.max_new_tokens
+    named = totals.seconds_prefill + totals.seconds_draft + totals.seconds_verify + totals.seconds_judge + totals.seconds_record
+    assert totals.seconds + 1e-5 >= named and totals.seconds_other == pytest.approx(totals.seconds - named, abs=1e-5)
+    assert 0 <= trace.seconds_to_first_token <= totals.seconds + 1e-6
+
+
+# Where it stops
+
+
+@pytest.mark.parametrize("settings", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
+@pytest.mark.parametrize(
+    ("target", "draft", "output", "rounds"),
+    [
+        ("ebcd", "ebcd", "e", ["addd-"]),  # first draft
+        ("aecd", "aecd", "ae", ["aadd-"]),  # in the middle
+        ("abce", "abce", "abce", ["aaaa-"]),  # last draft
+        ("abcde", "abcde", "abcde", ["aaaaB"]),  # bonus
+        ("abe", "abc", "abe", ["aardR"]),  # replacement
+        ("afec", "afec", "af", ["aadd-"]),  # the earlier of two, though the other id is smaller
+        ("aefc", "aefc", "ae", ["aadd-"]),
+        ("abcd", "abee", "abcd", ["aardR", "rdddR"]),  # drafted ends that the target does not want
+    ],
+)
+def test_the_text_ends_at_the_earliest_end_token(settings, target, draft, output, rounds):
+    run_settings = settings.replace(draft_length=4, max_new_tokens=9)
+    trace = generate(says(target + "aaaae", draft + "aaaae"), "h", run_settings)
+    found = "".join("abcdefgh"[i] for i in trace.output_ids)
+    assert found.startswith(output)
+    assert [statuses(r) for r in trace.rounds][: len(rounds)] == rounds
+    if output[-1] in "ef":
+        assert trace.finish_reason == "eos" and found == output
+        assert trace.output_text == output[:-1]
+    check(trace)
+
+
+@pytest.mark.parametrize("settings", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
+@pytest.mark.parametrize("draft", ["abcabcabc", "ddddddddd", "abddddddd"], ids=["all right", "all wrong", "two right"])
+@pytest.mark.parametrize("length", [1, 2, 4, 5, 6, 7])
+def test_never_a_token_past_max_new_tokens(settings, draft, length):
+    """γ = 4: lengths of 1, 2, γ, γ + 1, γ + 2 and more."""
+    trace = generate(says("abcabcabc", draft), "h", settings.replace(draft_length=4, max_new_tokens=length))
+    assert "".join("abcdefgh"[i] for i in trace.output_ids) == "abcabcabc"[:length]
+    assert trace.finish_reason == "length" and trace.totals.new_tokens == length
+    for round_ in trace.rounds:
+        # Drafts that could not be committed are not made: the last place is the target's own.
+        left = length - (round_.start - 1)
+        assert len(round_.drafts) == min(4, left - 1)
+    check(trace)
+
+
+@pytest.mark.parametrize("settings", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
+@pytest.mark.parametrize("context", [2, 3, 5, 6, 7])
+def test_prompt_and_output_never_pass_the_context(settings, context):
+    trace = generate(says("abcabcabc", "abcabcabc", context=context), "h", settings.replace(draft_length=4, max_new_tokens=50))
+    assert trace.finish_reason == "context" and len(trace.prompt_ids) + len(trace.output_ids) == context
+    check(trace)
+
+
+def test_a_full_context_that_is_also_the_wanted_length_is_called_length():
+    assert generate(says("abcabc", "abcabc", context=4), "h", GREEDY.replace(max_new_tokens=3)).finish_reason == "length"
+
+
+def test_an_end_token_in_the_last_place_is_called_eos():
+    assert generate(says("abe", "abe"), "h", GREEDY.replace(max_new_tokens=3)).finish_reason == "eos"
+    assert generate(says("abe", "abe", context=4), "h", GREEDY).finish_reason == "eos"
+
+
+def test_plain_decoding_is_rounds_of_one_token_without_drafts():
+    trace = plain(says("abce", "abce"), "h", GREEDY)
+    assert trace.method == "plain" and trace.settings.drafter == "none" and trace.settings.draft_length == 0
+    assert [statuses(r) for r in trace.rounds] == ["B"] * 4 and trace.output_text == "abc"
+    assert trace.pair.draft is None
+    check(trace)
+
+
+def test_a_draft_length_of_0_is_plain_decoding():
+    pair = says("abce", "abce")
+    assert generate(pair, "h", GREEDY.replace(draft_length=0)).output_ids == plain(pair, "h", GREEDY).output_ids
+
+
+def test_what_the_target_rules_out_is_never_emitted():
+    """Top-k 1 leaves the target one token in each place; a draft that is sure of others changes nothing."""
+    target, draft = scrambled("target", vocabulary=5), scrambled("draft", vocabulary=5, zeros=False)
+    pair = pair_of(target, draft)
+    for seed in range(20):
+        trace = generate(pair, "a", SAMPLED.replace(top_k=1, seed=seed, max_new_tokens=12))
+        assert trace.output_ids == plain(pair, "a", GREEDY.replace(max_new_tokens=12)).output_ids
+        check(trace)
+
+
+# Prompts and settings
+
+
+@pytest.mark.parametrize("start", [stream, stream_plain])
+def test_an_empty_prompt_is_refused(tiny_pair, start):
+    with pytest.raises(SettingsError, match="the prompt is empty: write at least one character"):
+        start(says("abc", "abc"), "", GREEDY)
+    with pytest.raises(SettingsError, match="prompt is empty"):
+        start(tiny_pair(), "", Settings())
+
+
+def test_an_empty_raw_prompt_begins_a_text_where_the_model_has_a_token_for_that(tiny_pair):
+    trace = generate(tiny_pair(), "", Settings(raw=True, max_new_tokens=9))
+    assert list(trace.prompt_ids) == [tiny_pair().tokenizer.bos_token_id] and trace.output_ids
+    check(trace)
+
+
+@pytest.mark.parametrize("extra", [0, 1, 500])
+def test_a_prompt_that_fills_the_context_is_refused_with_both_numbers(tiny_pair, extra):
+    pair = tiny_pair(context=64)
+    with pytest.raises(SettingsError, match=f"the prompt has {64 + extra} tokens and the models read at most 64"):
+        stream(pair, "!" * (64 + extra), Settings(raw=True))
+
+
+def test_a_prompt_that_leaves_one_place_gets_one_token(tiny_pair):
+    trace = generate(tiny_pair(context=64), "!" * 63, Settings(raw=True, max_new_tokens=20))
+    assert len(trace.output_ids) == 1 and trace.finish_reason in ("context", "eos")
+    check(trace)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("drafter", ["draft", "early-exit", "lookup"])
+def test_a_prompt_of_one_token_works(tiny_pair, drafter, temperature):
+    settings = Settings(drafter=drafter, temperature=temperature, raw=True, max_new_tokens=12)
+    trace = generate(tiny_pair(), "x", settings)
+    assert len(trace.prompt_ids) == 1 and trace.output_ids
+    check(trace)
+
+
+def test_raw_leaves_out_the_chat_template(tiny_pair):
+    pair = tiny_pair()
+    raw, chat = (stream(pair, "Hi", Settings(raw=r)) for r in (True, False))
+    assert raw.prompt_ids == pair.encode("Hi", raw=True) != chat.prompt_ids == pair.encode("Hi", raw=False)
+    assert raw.settings.raw and not chat.settings.raw
+
+
+def test_the_resolved_settings_name_the_drafter(tiny_pair):
+    pair = tiny_pair()
+    assert stream(pair, "Hi").settings.drafter == pair.drafters[0]
+    assert stream(pair, "Hi", Settings(drafter="lookup")).settings.drafter == "lookup"
+
+
+def test_an_unknown_drafter_is_refused_before_anything_runs(tiny_pair):
+    with pytest.raises(SettingsError, match="drafter 'oracle' is not offered by"):
+        stream(tiny_pair(), "Hi", Settings(drafter="oracle"))
+
+
+@pytest.mark.parametrize("layers", [3, 4, 1000])
+def test_an_early_exit_behind_the_last_layer_is_refused_before_anything_runs(tiny_pair, layers):
+    """It would be the whole target, that agrees with itself and saves nothing."""
+    with pytest.raises(SettingsError, match=f"early exit after {layers} layers is impossible: this target has 3, take 1 to 2"):
+        stream(tiny_pair(layers=3), "Hi", Settings(drafter="early-exit", exit_layers=layers))
+
+
+def test_a_drafter_of_ones_own_takes_part():
+    class Stubborn(DraftModel):
+        name = "stubborn"
+
+        def propose(self, request):
+            q = torch.zeros(request.count, 8)
+            q[:, 1] = 1.0
+            return Proposal([1] * request.count, q, [None] * request.count, [0.0] * request.count)
+
+    pair = says("abba", "cccc")
+    trace = generate(pair, "h", GREEDY.replace(max_new_tokens=4), drafter=Stubborn(pair.draft))
+    assert trace.settings.drafter == "stubborn" and trace.output_text == "abba"
+    assert [statuses(r) for r in trace.rounds] == ["rddR", "aaB"]
+    check(trace)
+
+
+# Caches
+
+
+@pytest.mark.parametrize("drafter", ["draft", "lookup"])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_after_each_round_the_caches_hold_what_is_committed_but_the_newest(drafter, temperature):
+    """With L committed before and n accepted, the target holds exactly L + n tokens, the right ones. So does the draft, less the
+    last one if all were accepted: it has not read that yet."""
+    pair = pair_of(scrambled("target", vocabulary=4, zeros=False), scrambled("draft", vocabulary=4, zeros=False))
+    seen = set()
+    for seed in range(8):
+        settings = Settings(drafter=drafter, temperature=temperature, seed=seed, draft_length=3, max_new_tokens=17)
+        run = stream(pair, "abcab", settings)
+        for round_ in run:
+            if run.finish_reason is not None:
+                break
+            held = round_.start + round_.accepted
+            assert run._target.tokens == run.committed[:held] == run.committed[:-1]
+            if drafter == "draft":
+                unread = len(round_.drafts) > 0 and round_.accepted == len(round_.drafts)
+                assert run.drafter.sequence.tokens == run.committed[: held - unread]
+            seen.add(round_.accepted)
+    assert temperature == 0.0 or seen == {0, 1, 2, 3} or drafter == "lookup"
+
+
+@pytest.mark.parametrize("drafter", ["draft", "early-exit", "lookup"])
+def test_after_each_round_the_cache_of_a_real_model_answers_as_a_fresh_one(tiny_pair, drafter):
+    pair = tiny_pair(layers=3)
+    run = stream(pair, "abcabcabc", Settings(drafter=drafter, temperature=1.0, draft_length=3, max_new_tokens=24, raw=True))
+    for _ in run:
+        if run.finish_reason is not None:
+            break
+        length = run._target.length
+        assert length == len(run.committed) - 1
+        found = run._target.forward(run.committed[-1:])
+        run._target.crop(length)
+        wanted = pair.target.open().forward(run.committed, keep=1)
+        torch.testing.assert_close(found, wanted, atol=1e-4, rtol=1e-4)
+
+
+# Stopping
+
+
+@pytest.mark.parametrize("drafter", ["draft", "lookup"])
+def test_a_run_stops_before_any_model_pass_and_what_it_made_stays(drafter):
+    pair = pair_of(scrambled("target", vocabulary=4), scrambled("draft", vocabulary=4))
+    settings = Settings(drafter=drafter, temperature=1.0, draft_length=3, max_new_tokens=12)
+    whole = generate(pair, "abab", settings)
+    passes = 0
+
+    def count():
+        nonlocal passes
+        passes += 1
+        return False
+
+    generate(pair, "abab", settings, stop=count)
+    assert passes >= len(whole.rounds) + 2
+    lengths = set()
+    for allowed in range(passes):
+        asked = iter([False] * allowed + [True])
+        run = stream(pair, "abab", settings, stop=lambda asked=asked: next(asked))
+        rounds = list(run)
+        trace = run.trace()
+        assert run.finish_reason == trace.finish_reason == "stopped"
+        assert without_times(trace).rounds == without_times(whole).rounds[: len(rounds)]
+        assert trace.output_ids == whole.output_ids[: len(trace.output_ids)]
+        assert next(asked, None) is None, "it went on after it was told to stop"
+        assert next(run, None) is None
+        check(trace)
+        lengths.add(len(rounds))
+    assert lengths == set(range(len(whole.rounds)))
+
+
+def test_stop_called_between_rounds_ends_the_run_before_the_next():
+    run = stream(says("abcabcabc", "abdabdabd"), "h", GREEDY)
+    next(run)
+    run.stop()
+    assert next(run, None) is None and run.trace().finish_reason == "stopped" and run.trace().output_text == "abc"
+    check(run.trace())
+
+
+def test_a_run_that_was_stopped_before_it_began_has_an_empty_trace():
+    run = stream(says("abc", "abc"), "h", GREEDY)
+    run.stop()
+    assert list(run) == []
+    assert run.trace().output_ids == () and run.trace().output_text == ""
+    check(run.trace())
+
+
+def test_a_trace_can_be_had_at_any_time_and_a_finished_run_stays_finished():
+    run = stream(says("abcabce", "abcabce"), "h", GREEDY)
+    next(run)
+    check(run.trace())
+    assert run.trace().finish_reason == "stopped"
+    for _ in run:
+        pass
+    run.stop()
+    assert next(run, None) is None and run.trace().finish_reason == "eos"
+    check(run.trace())
+
+
+# Random streams
+
+
+@pytest.mark.parametrize("drafter", ["draft", "early-exit", "lookup"])
+def test_same_seed_same_trace(tiny_pair, drafter):
+    pair = tiny_pair(layers=3)
+    settings = Settings(drafter=drafter, temperature=1.0, max_new_tokens=20, raw=True, seed=11)
+    torch.manual_seed(1)
+    first = generate(pair, "abcabc", settings)
+    torch.manual_seed(2)
+    assert without_times(generate(pair, "abcabc", settings)) == without_times(first)
+    assert generate(pair, "abcabc", settings.replace(seed=12)).output_ids != first.output_ids
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_runs_that_take_turns_on_one_pair_do_not_disturb_each_other(tiny_pair, temperature):
+    pair = tiny_pair(layers=3)
+    prompts = {"draft": "abcabc", "early-exit": "hello hello", "lookup": "one one one"}
+    runs, alone = [], []
+    for number, (drafter, prompt) in enumerate(prompts.items()):
+        settings = Settings(drafter=drafter, temperature=temperature, max_new_tokens=20, raw=True, seed=number)
+        alone.append(generate(pair, prompt, settings))
+        runs.append(stream(pair, prompt, settings))
+    going = list(runs)
+    while going:
+        going = [run for run in going if next(run, None) is not None]
+    for run, trace in zip(runs, alone, strict=True):
+        assert without_times(run.trace()) == without_times(trace)
+
+
+def test_every_draw_is_in_the_trace_and_comes_from_the_one_seeded_generator(tiny_pair):
+    """Drafts are drawn first, then judged left to right, then the target draws: that is the stream of the seed, none left out."""
+    for seed in range(5):
+        trace = generate(tiny_pair(), "abc", Settings(drafter="draft", temperature=1.0, seed=seed, max_new_tokens=24, raw=True))
+        shown = []
+        for round_ in trace.rounds:
+            shown += [d.draw_u for d in round_.drafts]
+            shown += [d.u for d in round_.drafts if d.status != "discarded"]
+            shown += [round_.outcome.u] if round_.outcome.kind != "none" else []
+        stream_of_seed = random.Random(seed)
+        assert shown == [stream_of_seed.random() for _ in shown]
+
+
+def test_without_recording_the_run_is_the_same():
+    pair = pair_of(scrambled("target", vocabulary=5), scrambled("draft", vocabulary=5))
+    for settings in (SAMPLED, GREEDY):
+        full = generate(pair, "ab", settings.replace(max_new_tokens=20))
+        bare = generate(pair, "ab", settings.replace(max_new_tokens=20), record=False)
+        assert bare.output_ids == full.output_ids
+        assert [statuses(r) for r in bare.rounds] == [statuses(r) for r in full.rounds]
+        for one, other in zip(full.rounds, bare.rounds, strict=True):
+            for a, b in zip(one.drafts, other.drafts, strict=True):
+                assert (a.id, a.u, a.draw_u) == (b.id, b.u, b.draw_u) and b.top_p == b.top_q == ()
+                assert settings.greedy or (a.p, a.q, a.accept_probability) == (b.p, b.q, b.accept_probability)
+        check(bare)
+
+
+# The trace, checked against the models themselves
+
+
+WARPS = [
+    {"temperature": 1.0},
+    {"temperature": 0.7, "top_k": 20},
+    {"temperature": 1.3, "top_p": 0.8},
+    {"temperature": 0.0},
+    {"temperature": 0.0, "top_k": 5, "top_p": 0.5},
+]
+
+
+def inverse(distribution: torch.Tensor, u: float) -> int:
+    """The token whose share of [0, 1] holds u."""
+    return int((distribution.double().cumsum(0) > u * float(distribution.double().sum())).nonzero()[0])
+
+
+def assert_top(recorded, distribution: torch.Tensor) -> None:
+    """The most probable tokens of the distribution, most probable first, as far as they have any probability."""
+    values = [t.probability for t in recorded]
+    assert values == sorted(values, reverse=True)
+    assert len({t.id for t in recorded}) == len(recorded) == min(TOP, int((distribution > 1e-12).sum()))
+    assert values == pytest.approx([float(distribution[t.id]) for t in recorded], abs=2e-5)
+    assert values == pytest.approx(distribution.topk(len(values)).values.tolist(), abs=2e-5)
+
+
+@pytest.mark.parametrize("warp", WARPS, ids=str)
+@pytest.mark.parametrize("drafter", ["draft", "early-exit", "lookup"])
+def test_everything_in_the_trace_can_be_computed_again(tiny_pair, drafter, warp):
+    pair = tiny_pair(layers=3)
+    settings = Settings(drafter=drafter, draft_length=4, max_new_tokens=40, raw=True, seed=3, **warp)
+    trace = generate(pair, "abcabcabc", settings)
+    check(trace)
+    text = [*trace.prompt_ids, *trace.output_ids]
+    rule = SamplingRule.of(settings)
+    kinds = set()
+    for round_ in trace.rounds:
+        before, drafted = text[: round_.start], [d.id for d in round_.drafts]
+        assert text[round_.start : round_.start + len(round_.new_ids)] == list(round_.new_ids)
+        p = rule.probabilities(pair.target.open().forward(before + drafted, keep=len(drafted) + 1))
+        q = drafter_distribution(pair, drafter, before, drafted, rule)
+        for i, draft in enumerate(round_.drafts):
+            assert draft.text == pair.texts.text(draft.id)
+            assert draft.p == pytest.approx(float(p[i, draft.id]), abs=2e-5)
+            assert draft.q == pytest.approx(float(q[i, draft.id]), abs=2e-5)
+            assert draft.overlap == pytest.approx(float(torch.minimum(p[i], q[i]).sum()), abs=5e-5)
+            assert_top(draft.top_p, p[i])
+            assert_top(draft.top_q, q[i])
+            if rule.greedy:
+                assert draft.u is None and draft.draw_u is None
+                right = int(p[i].argmax()) == draft.id
+                assert draft.accept_probability == float(right)
+                assert draft.status == "discarded" or (draft.status == "accepted") == right
+            else:
+                assert draft.accept_probability == accept_probability(draft.p, draft.q)
+                assert (draft.u is None) == (draft.status == "discarded")
+                assert draft.u is None or (draft.status == "accepted") == accepts(draft.p, draft.q, draft.u)
+                assert (draft.draw_u is None) == (drafter == "lookup")
+                assert draft.draw_u is None or inverse(q[i], draft.draw_u) == draft.id
+        kinds.add(round_.outcome.kind)
+        check_outcome(round_, p, q, greedy=rule.greedy)
+    assert "replacement" in kinds
+
+
+def drafter_distribution(pair, drafter: str, before: list[int], drafted: list[int], rule: SamplingRule) -> torch.Tensor:
+    """q [n, V] from a model that has never seen anything else."""
+    if not drafted:
+        return torch.empty(0, pair.vocabulary)
+    if drafter == "draft":
+        return rule.probabilities(pair.draft.open().forward(before + drafted[:-1], keep=len(drafted)))
+    if drafter == "lookup":
+        return torch.nn.functional.one_hot(torch.tensor(drafted), pair.vocabulary).float()
+    rows = []
+    for i in range(len(drafted)):
+        sequence = pair.target.open()
+        sequence.forward((before + drafted[:i])[:-1], keep=1) if len(before) + i > 1 else None
+        rows.append(sequence.forward_exit([(before + drafted[:i])[-1]], layers=1))
+    return rule.probabilities(torch.cat(rows))
+
+
+def check_outcome(round_: Round, p: torch.Tensor, q: torch.Tensor, *, greedy: bool) -> None:
+    outcome, place = round_.outcome, round_.accepted
+    if outcome.kind == "none":
+        assert (outcome.id, outcome.p, outcome.u, outcome.distribution, outcome.residual_mass) == (None, None, None, (), None)
+        return
+    assert outcome.p == pytest.approx(float(p[place, outcome.id]), abs=2e-5)
+    source, mass = p[place], None
+    if outcome.kind == "replacement":
+        assert round_.drafts[place].status == "rejected"
+        if not greedy:
+            source, mass = residual(p[place], q[place])
+            assert outcome.residual_mass == pytest.approx(mass, abs=5e-5)
+            assert outcome.residual_mass == pytest.approx(1 - round_.drafts[place].overlap, abs=1e-5)
+            assert outcome.id != round_.drafts[place].id, "the residual has no mass where q is larger"
+    assert (outcome.residual_mass is None) == (mass is None)
+    assert_top(outcome.distribution, source)
+    if greedy:
+        assert outcome.u is None and outcome.id == int(p[place].argmax())
+    else:
+        assert inverse(source, outcome.u) == outcome.id or float(source[outcome.id]) > 0
+
+
+def test_the_discarded_tail_keeps_its_p():
+    """The target has scored it, and it is what a pupil asks about."""
+    trace = generate(pair_of(fixed([0.6, 0.3, 0.1]), fixed([0.0, 0.5, 0.5])), "a", SAMPLED.replace(seed=5, max_new_tokens=30))
+    tail = [d for r in trace.rounds for d in r.drafts if d.status == "discarded"]
+    assert tail and all(d.p == pytest.approx({1: 0.3, 2: 0.1}[d.id]) and d.u is None for d in tail)
+    assert all(d.accept_probability == pytest.approx({1: 0.6, 2: 0.2}[d.id]) for d in tail)
+
+
+def test_times_are_those_of_the_steps(tiny_pair):
+    trace = generate(tiny_pair(), "abcabc", Settings(drafter="draft", max_new_tokens=20, raw=True))
+    for round_ in trace.rounds:
+        assert len(round_.seconds.draft) == len(round_.drafts) and all(s > 0 for s in round_.seconds.draft)
+        assert round_.seconds.verify > 0 and round_.seconds.judge > 0 and round_.seconds.record > 0
+    assert trace.totals.seconds_prefill > 0 and trace.seconds_to_first_token >= trace.totals.seconds_prefill
+
+
+def test_a_vocabulary_that_is_padded_differently_is_cut_to_the_common_part(tiny_pair):
+    """The target has 37 more rows than the draft; no trace of them in p, whatever their logits."""
+    padded = tiny_pair(padding=37)
+    assert padded.vocabulary == padded.target.vocabulary == padded.draft.vocabulary
+    for temperature in (0.0, 1.0):
+        settings = Settings(drafter="draft", temperature=temperature, max_new_tokens=30, raw=True)
+        trace = generate(padded, "abc", settings)
+        assert max(trace.output_ids) < padded.vocabulary
+        check(trace)
+    assert generate(padded, "abc", GREEDY.replace(raw=True)).output_ids == plain(padded, "abc", GREEDY.replace(raw=True)).output_ids
