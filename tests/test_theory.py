@@ -6,10 +6,13 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specdec import theory
+
+settings.register_profile("busy machine", deadline=None)  # a slow example is no failure
+settings.load_profile("busy machine")
 
 rates = st.floats(0, 1)
 lengths = st.integers(1, 32)
