@@ -3,14 +3,35 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from specdec.draft_runner import load_draft
-from specdec.head_drafter import HeadDrafter, load_head
+from specdec.head_drafter import AttachedHeadRunner, HeadDrafter, load_head
 
 FOLDER = Path(__file__).resolve().parent.parent / "assets" / "drafters"
 HEAD_FILE, DRAFT_FILE = "head.safetensors", "draft.safetensors"
+
+
+@dataclass(frozen=True)
+class HeadMaker:
+    """Makes the head drafter of one run. parameters: of the head, without rows that the target has anyway; parameters_read: those
+    that one draft step reads.
+    """
+
+    runner: AttachedHeadRunner
+
+    def __call__(self, settings: Any) -> HeadDrafter:
+        return HeadDrafter(self.runner)
+
+    @property
+    def parameters(self) -> int:
+        return self.runner.parameters
+
+    @property
+    def parameters_read(self) -> int:
+        return self.runner.parameters_read
 
 
 def with_trained_drafters(pair: Any, folder: Path = FOLDER) -> Any:
@@ -20,8 +41,7 @@ def with_trained_drafters(pair: Any, folder: Path = FOLDER) -> Any:
     """
     changes: dict[str, Any] = {}
     if (head_path := Path(folder) / HEAD_FILE).is_file():
-        head = load_head(head_path, pair.target)
-        changes["attached"] = {"head": lambda settings: HeadDrafter(head), **pair.attached}
+        changes["attached"] = {"head": HeadMaker(load_head(head_path, pair.target)), **pair.attached}
     if pair.draft is None and (draft_path := Path(folder) / DRAFT_FILE).is_file():
         changes |= {"draft": load_draft(draft_path, pair.target), "draft_name": "trained draft"}
     return dataclasses.replace(pair, **changes)

@@ -152,7 +152,7 @@ def _sample(folder: Path, model: Any, tokenizer: Any, chosen: argparse.Namespace
         files += 1
 
     def progress(count: int, rate: float) -> None:
-        minutes = (chosen.tokens - have - count) / rate / 60
+        minutes = (chosen.tokens - have - count) / max(rate, 0.1) / 60  # no new token yet while the first prompts are read
         often(
             lambda: f"sampling: {have + count:,} of {chosen.tokens:,} tokens, {rate:.0f} a second, about {minutes:.0f} min left"
         )
@@ -169,7 +169,7 @@ def _features(folder: Path, model: Any, chosen: argparse.Namespace, over: Callab
     import numpy as np
 
     from specdec.training.corpus import Corpus, text_files
-    from specdec.training.features import FeatureStore, choose_vocabulary, extract, mean_distribution, token_counts
+    from specdec.training.features import FeatureStore, choose_vocabulary, extract, mean_distribution, taps_for, token_counts
 
     corpora = [Corpus.load(path) for path in text_files(folder)]
     if (path := folder / "vocabulary.npy").exists():
@@ -183,7 +183,8 @@ def _features(folder: Path, model: Any, chosen: argparse.Namespace, over: Callab
         np.save(path, vocabulary)
     stores: list[Any] = []
     for number, corpus in enumerate(corpora):
-        store = FeatureStore(folder / f"features-{number:03d}", corpus, width=model.config.hidden_size)
+        taps = taps_for(model.config.num_hidden_layers)
+        store = FeatureStore(folder / f"features-{number:03d}", corpus, width=model.config.hidden_size, taps=taps)
 
         def enough(store: FeatureStore = store) -> bool:
             return over(SHARE_FEATURES) and (bool(stores) or store.done >= 32)

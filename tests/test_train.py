@@ -9,7 +9,7 @@ import torch
 from specdec.errors import SettingsError
 from specdec.training import prompts
 from specdec.training.corpus import Corpus, TextSampler, text_files
-from specdec.training.features import FeatureStore, Library, choose_vocabulary, extract, token_counts
+from specdec.training.features import TAPS, FeatureStore, Library, choose_vocabulary, extract, taps_for, token_counts
 from specdec.training.muon import Muon, orthogonalise
 from specdec.training.recipe import Plan, Trainer, judge, make_batch
 from tests.tiny import make_model, make_tokenizer
@@ -252,6 +252,55 @@ def test_a_run_ends_with_its_minutes_and_leaves_a_learning_curve(library, target
     trainer.run(library, every=0.2, say=lines.append)
     assert trainer.fraction >= 1 and lines and "min left" in lines[0]
     assert trainer.log.read_text().count('"held_out"') == len(lines)
+
+
+@pytest.mark.parametrize("drafter", ["head", "draft"])
+def test_all_the_way_from_nothing_to_figures_and_on_from_there(target, tmp_path, capsys, drafter):
+    from specdec.train import main
+
+    model, tokenizer = target
+    model.save_pretrained(tmp_path / "target")
+    tokenizer.save_pretrained(tmp_path / "target")
+    command = [
+        "--drafter",
+        drafter,
+        "--minutes",
+        "0.05",
+        "--target",
+        str(tmp_path / "target"),
+        "--folder",
+        str(tmp_path / "work"),
+        "--device",
+        "cpu",
+    ]
+    command += [
+        "--out",
+        str(tmp_path / "out"),
+        "--tokens",
+        "1500",
+        "--slots",
+        "16",
+        "--vocabulary",
+        "200",
+        "--prompts",
+        "1",
+        "--threads",
+        "1",
+    ]
+    assert main(command) == 0
+    files = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert files == [f"{drafter}.results.json", f"{drafter}.safetensors"]
+    said = capsys.readouterr().out
+    assert "sampling" in said and "training on" in said and "| 0 |" in said and "| 1 |" in said
+    texts = sorted((tmp_path / "work").glob("text-*.npz"))
+    assert main(command) == 0
+    assert sorted((tmp_path / "work").glob("text-*.npz")) == texts  # enough text was there
+    assert "going on after" in capsys.readouterr().out
+
+
+def test_the_taps_of_the_embedded_target():
+    assert taps_for(30) == TAPS == (3, 14, 24, 30)
+    assert taps_for(3) == (1, 2, 3) and taps_for(1) == (1,)
 
 
 def test_the_command_says_what_is_wrong_in_one_line(capsys):

@@ -24,7 +24,7 @@ from specdec.head import unit
 from specdec.training.corpus import Corpus
 
 TAPS = (3, 14, 24, 30)
-"""Layers (counted from 1) whose output the head reads; the last one is the input of the target's final norm."""
+"""Layers of the embedded target (counted from 1) whose output the head reads; the last one is the input of the final norm."""
 TOP = 64
 """Tokens kept of each distribution; behind them lie a few per cent of the mass at temperature 1, nothing below 0.7."""
 
@@ -125,6 +125,11 @@ class FeatureStore:
         partial = self.folder / "meta.pt.partial"
         torch.save(self.meta, partial)
         partial.replace(self.folder / "meta.pt")
+
+
+def taps_for(layers: int) -> tuple[int, ...]:
+    """A low, two middle and the last layer of a target with so many layers: (3, 14, 24, 30) of 30."""
+    return tuple(sorted({max(1, layers // 10), max(1, round(layers * 0.47)), max(1, round(layers * 0.8)), layers}))
 
 
 def token_counts(corpora: list[Corpus], size: int) -> np.ndarray:
