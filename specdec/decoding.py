@@ -140,8 +140,9 @@ class Run(Iterator[Round]):
                 self._prefill()
             round_ = self._round()
         except _Stopped:
+            # The round that was begun is not in the trace, nor is its time.
             self._finish("stopped")
-            self.seconds += time.perf_counter() - begun
+            self.seconds = max(self.seconds, self.seconds_prefill)
             raise StopIteration from None
         self.seconds += time.perf_counter() - begun
         if len(self.rounds) == 1:

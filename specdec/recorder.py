@@ -53,15 +53,15 @@ class Recorder:
                 Draft(
                     id=token,
                     text=self.texts.text(token),
-                    q=q_drafted[i],
-                    p=p_drafted[i],
-                    accept_probability=chance,
-                    u=verdicts.us[i] if judged else None,
+                    q=_digits(q_drafted[i], 9),
+                    p=_digits(p_drafted[i], 9),
+                    accept_probability=_digits(chance, 9),
+                    u=_digits(verdicts.us[i], 12) if judged else None,
                     status="accepted" if accepted else "rejected" if judged else "discarded",
-                    overlap=_short(overlaps[i]),
+                    overlap=_digits(overlaps[i], 6),
                     top_p=top_p[i],
                     top_q=top_q[i],
-                    draw_u=proposal.draw_us[i],
+                    draw_u=_digits(proposal.draw_us[i], 12),
                     bytes=self.texts.fragment(token),
                 )
             )
@@ -77,10 +77,10 @@ class Recorder:
             kind="replacement" if verdicts.rejected else "bonus",
             id=token,
             text=self.texts.text(token),
-            p=0.0 if row is None else float(row[token]),
-            u=verdicts.u,
+            p=0.0 if row is None else _digits(float(row[token]), 9),
+            u=_digits(verdicts.u, 12),
             distribution=self._top(source[None])[0] if self.full and source is not None else (),
-            residual_mass=verdicts.residual_mass,
+            residual_mass=_digits(verdicts.residual_mass, 9),
             bytes=self.texts.fragment(token),
         )
 
@@ -88,11 +88,11 @@ class Recorder:
         """The `TOP` most probable tokens of each row that have any probability."""
         best = rows.topk(min(TOP, rows.shape[-1]))
         return [
-            tuple(TokenProbability(i, self.texts.text(i), _short(v)) for i, v in zip(ids, values) if v > 0)
+            tuple(TokenProbability(i, self.texts.text(i), _digits(v, 4)) for i, v in zip(ids, values) if v > 0)
             for ids, values in zip(best.indices.tolist(), best.values.tolist())
         ]
 
 
-def _short(value: float) -> float:
-    """Six digits are enough to look at, and a fifth of the size."""
-    return float(f"{value:.6g}")
+def _digits(value: float | None, digits: int) -> float | None:
+    """What a reader can use, in a third of the size: 9 digits tell every float32 apart, 12 are finer than any p/q they meet."""
+    return None if value is None else float(f"{value:.{digits}g}")

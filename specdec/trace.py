@@ -291,7 +291,9 @@ def _encode(value: Any) -> Any:
     if isinstance(value, TokenProbability):
         return [value.id, value.text, value.probability]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {name: _encode(getattr(value, name)) for name in _hints(type(value))}
+        fields = {name: getattr(value, name) for name in _hints(type(value))}
+        # None is what a reader assumes where such a field is missing; four drafts a round make that count.
+        return {name: _encode(v) for name, v in fields.items() if v is not None or name not in _optional(type(value))}
     if isinstance(value, (tuple, list)):
         return [_encode(v) for v in value]
     return value
@@ -301,6 +303,12 @@ def _encode(value: Any) -> Any:
 def _hints(cls: type) -> dict[str, Any]:
     hints = typing.get_type_hints(cls)
     return {f.name: hints[f.name] for f in dataclasses.fields(cls)}
+
+
+@lru_cache(maxsize=None)
+def _optional(cls: type) -> frozenset[str]:
+    """Fields that are None unless given."""
+    return frozenset(f.name for f in dataclasses.fields(cls) if f.default is None)
 
 
 def _decode(kind: Any, value: Any, where: str) -> Any:
