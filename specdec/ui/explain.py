@@ -97,22 +97,22 @@ def _sampled(round_: Round, draft: Draft) -> Explanation:
     name, accepted = code(draft.text), draft.status == "accepted"
     p, q = numbers(draft.p, draft.q)
     chance, u = numbers(draft.accept_probability, draft.u if draft.u is not None else 0.0)
-    sure = (
-        f"The drafter copied {name} and was sure of it (1)"
-        if draft.q == 1
-        else f"The drafter gave {name} the probability {plain(q)}"
+    sure = f"The drafter copied {name} and was sure of it (q = 1)"
+    sure = sure if draft.q == 1 else f"The drafter gave {name} the probability q = {plain(q)}"
+    ratio = (
+        rf"\min\left(1, \tfrac{{p(x)}}{{q(x)}}\right) = \min\left(1, \tfrac{{{latex(p)}}}{{{latex(q)}}}\right) = {latex(chance)}"
     )
-    fraction = rf"\min\left(1, \tfrac{{p}}{{q}}\right) = \min\left(1, \tfrac{{{latex(p)}}}{{{latex(q)}}}\right) = {latex(chance)}"
     if draft.p >= draft.q:
-        words = f"{sure}, the target {plain(p)}. The target wants it at least as much, so it stays whatever the dice say."
-        formula = fraction
+        words = f"{sure}, the target p = {plain(p)}. The target wants it at least as much, so it stays whatever the dice say."
+        verdict = r"u < 1 \text{ always}"
     else:
         words = (
-            f"{sure}, the target only {plain(p)}. So it may stay with probability {plain(p)} / {plain(q)} = {plain(chance)}. "
+            f"{sure}, the target only p = {plain(p)}. So it may stay with probability {plain(p)} / {plain(q)} = {plain(chance)}. "
             f"The dice showed u = {plain(u)}, {'below that: it stays' if accepted else 'not below that: it goes'}."
         )
-        formula = rf"u = {latex(u)} {'<' if accepted else chr(92) + 'ge'} {fraction}"
-    formula += rf"\;\Rightarrow\; \text{{{draft.status}}}"
+        verdict = rf"u = {latex(u)} {'<' if accepted else chr(92) + 'ge'} {latex(chance)}"
+    # Two lines, for the formula has to fit half a page and a phone.
+    formula = rf"\begin{{gathered}} {ratio} \\ {verdict} \;\Rightarrow\; \text{{{draft.status}}} \end{{gathered}}"
     if accepted:
         return Explanation(title=f"{name} is accepted", words=words, formula=formula, exact=_overlap(draft))
     new = code(round_.outcome.text)
@@ -261,10 +261,13 @@ def _cause(s: metrics.Summary) -> str:
 
 
 def _parts(s: metrics.Summary) -> str:
-    known = {"α": s.acceptance_rate, "c": s.cost_coefficient, "v": s.verify_ratio}
-    meaning = {"α": "judged drafts accepted", "c": "plain steps for one drafted token", "v": "plain steps for one checking pass"}
-    parts = [f"{name} = {value:.2f} ({meaning[name]})" for name, value in known.items() if value is not None]
-    return ", ".join(parts) + "." if parts else ""
+    parts = [
+        f"α = {s.acceptance_rate:.2f} of the judged drafts were accepted" if s.acceptance_rate is not None else "",
+        f"a drafted token cost c = {s.cost_coefficient:.2f} plain steps" if s.cost_coefficient is not None else "",
+        f"a pass that checks drafts cost v = {s.verify_ratio:.2f}" if s.verify_ratio is not None else "",
+    ]
+    sentence = ", ".join(part for part in parts if part)
+    return sentence + "." if sentence else ""
 
 
 def origin_text(trace: Trace) -> str:

@@ -29,7 +29,10 @@ def view_of(shown: Shown | None) -> StageView:
     if shown is None:
         return StageView.empty(text("first"))
     if shown.job is None:
-        return StageView.from_trace(shown.trace, run=shown.run, label=text(f"label.{shown.kind}"))
+        # A recording opens at the round that has most to show, which is the one that the figures below speak of.
+        first = default_selection(shown.trace.rounds) if shown.kind == "recording" else None
+        start = first["round"] if first else 0
+        return StageView.from_trace(shown.trace, run=shown.run, label=text(f"label.{shown.kind}"), start_round=start)
     job = shown.job
     if job.state in ("done", "stopped") and job.trace is not None:
         return StageView.from_trace(job.trace, run=shown.run, label=text("label.run"), kind="live", play=True)
