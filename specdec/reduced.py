@@ -126,8 +126,8 @@ def read_drafter(path: Path, *, kind: str, embedding: Tensor) -> DrafterFile:
         raise ModelError(f"The weights {path.name} are damaged (wrong check sum): copy the file again or train new ones.")
     if not same_target(tensors.pop("target_rows"), embedding):
         raise PairError(
-            f"{path.name} was trained for another target than this one ({len(embedding)} tokens, width {embedding.shape[1]}): use "
-            "it with its own, or train one for this target."
+            f"{path.name} was trained for another target than this one ({len(embedding)} tokens, width {embedding.shape[1]}): "
+            "use it with its own, or train one for this target."
         )
     vocabulary = tensors.pop("vocabulary").long()
     edges = [-1, *vocabulary.tolist(), len(embedding)]

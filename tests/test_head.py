@@ -12,8 +12,8 @@ from safetensors.torch import load_file, save_file
 
 from specdec.attached import with_trained_drafters
 from specdec.decoding import generate, plain, stream
-from specdec.drafters import Request
 from specdec.draft_runner import SmallDraftRunner, load_draft
+from specdec.drafters import Request
 from specdec.errors import ModelError, PairError
 from specdec.head import AttachedHead, HeadShape
 from specdec.head_drafter import AttachedHeadRunner, HeadSequence, load_head
@@ -225,6 +225,11 @@ def test_the_stock_runner_shows_the_head_the_same_states(pair, model, folder):
 
 def test_the_pair_offers_the_trained_drafters_first(pair):
     assert pair.drafters[:2] == ("head", "draft")
+    head = pair.attached["head"]
+    rows = 32 * len(head.runner.vocabulary)
+    assert head.parameters == sum(weight.numel() for weight in AttachedHead(HEAD).parameters())
+    # A step reads neither the fusing matrix nor, once they are folded in, the gains; but the output rows.
+    assert head.parameters_read == head.parameters - 2 * 32 * 32 - 5 * 32 + rows
     assert pair.info("draft").draft_parameters == pair.draft.parameters_read
 
 

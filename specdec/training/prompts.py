@@ -76,8 +76,8 @@ _MUSEUM = (
     "friend. Those who ask a friend say that they remember more."
 )
 _FAIR = (
-    "What is the main point of this text? A town held a fair about {}. Two hundred visitors came on the first day and four hundred "
-    "on the second, so the town will repeat it next year."
+    "What is the main point of this text? A town held a fair about {}. Two hundred visitors came on the first day and four "
+    "hundred on the second, so the town will repeat it next year."
 )
 _WORDY = "Make this sentence shorter: It is the case that {} are a thing which a great many people find to be interesting."
 _COMMITTEE = (
