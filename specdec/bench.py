@@ -143,10 +143,14 @@ def measure(
     repeats: int = 3,
     progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
     stop: Callable[[], bool] = lambda: False,
+    into: list[Sample] | None = None,
 ) -> list[Sample]:
-    """Every arm on every prompt, `repeats` times, in turns. Ends early, with what there is, when `stop` says so."""
+    """Every arm on every prompt, `repeats` times, in turns. Ends early, with what there is, when `stop` says so.
+
+    into: the list that is filled, for a caller that wants what there is even if something goes wrong.
+    """
     total, done = len(arms) * (1 + len(prompts) * repeats), 0
-    samples: list[Sample] = []
+    samples: list[Sample] = [] if into is None else into
     for arm in arms:
         progress(f"warming up: {arm.name}", done, total)
         arm.run(prompts[0])

@@ -67,3 +67,58 @@ def hf_arms(
         settings.assistant_confidence_threshold = 0.0
         arms.append(arm("hf assisted", assistant_model=assistant))
     return arms
+
+
+def as_assistant(runner: Any) -> Any:
+    """Our trained draft model (a `SmallDraftRunner`) as a model of transformers, for its assisted generation.
+
+    The same weights and the same reduced output, in the classes of transformers.
+    """
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    shape = runner.shape
+    config = LlamaConfig(
+        vocab_size=runner.vocabulary,
+        hidden_size=shape.width,
+        intermediate_size=shape.inner,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.groups,
+        rms_norm_eps=1e-6,
+        rope_parameters={"rope_type": "default", "rope_theta": shape.theta},
+        max_position_embeddings=runner.context,
+        tie_word_embeddings=False,
+    )
+    with torch.device("meta"):
+        model = LlamaForCausalLM(config)
+    model.lm_head = _ReducedHead(runner)
+    ones = torch.ones(shape.width)
+    state = {"model.embed_tokens.weight": runner.embedding.float(), "model.norm.weight": ones}
+    for index, (project, mix, gate_up, down) in enumerate(runner.weights):
+        base = f"model.layers.{index}."
+        width, side = shape.heads * runner.size, shape.groups * runner.size
+        q, k, v = project.T.split([width, side, side])
+        gate, up = gate_up.T.chunk(2)
+        state |= {f"{base}self_attn.{name}_proj.weight": weight for name, weight in (("q", q), ("k", k), ("v", v), ("o", mix.T))}
+        state |= {f"{base}mlp.{name}_proj.weight": weight for name, weight in (("gate", gate), ("up", up), ("down", down.T))}
+        state |= {f"{base}{name}.weight": ones for name in ("input_layernorm", "post_attention_layernorm")}
+    state = {name: weight.contiguous() for name, weight in state.items()}
+    model.load_state_dict(state, strict=False, assign=True)
+    # Built without memory, so what is computed and not loaded has to be made again.
+    model.model.rotary_emb = type(model.model.rotary_emb)(config)
+    return model.eval()
+
+
+class _ReducedHead(torch.nn.Module):
+    """The output rows of the draft vocabulary; every other token gets a logit that no softmax notices."""
+
+    def __init__(self, runner: Any) -> None:
+        super().__init__()
+        self._runner = runner
+        # transformers asks the head for its device.
+        self.weight = torch.nn.Parameter(runner.rows, requires_grad=False)
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """hidden [1, n, d] -> logits [1, n, V]."""
+        rows = (hidden.flatten(0, 1) @ self.weight).view(-1, self.weight.shape[1])
+        return self._runner.reduced.spread(rows, empty=-1e9).view(*hidden.shape[:-1], -1)

@@ -26,7 +26,11 @@ from specdec.trace import Settings, Trace
 if TYPE_CHECKING:
     from specdec.catalogue import PairSpec
 
-FORWARDED = {"train": "train a drafter for the embedded target"}  # commands whose own module reads what follows them
+# Commands whose own module reads what follows them.
+FORWARDED = {
+    "train": ("specdec.train", "train a drafter for the embedded target"),
+    "bench": ("specdec.bench_cli", "measure plain and speculative decoding, and transformers' own, in turns"),
+}
 DRAFTERS = ("draft", "head", "lookup", "early-exit")
 INTERRUPTED, BROKEN_PIPE = 130, 141  # 128 + the number of SIGINT and of SIGPIPE, as shells report them
 
@@ -37,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
         if arguments and arguments[0] in FORWARDED:
-            return importlib.import_module(f"specdec.{arguments[0]}").main(arguments[1:])
+            return importlib.import_module(FORWARDED[arguments[0]][0]).main(arguments[1:])
         chosen = _parser().parse_args(arguments)
         code = chosen.command(chosen)
         sys.stdout.flush()
@@ -94,7 +98,7 @@ def _parser() -> argparse.ArgumentParser:
     fetch = commands.add_parser("fetch", help="fetch the models of a pair, to need no network later", allow_abbrev=False)
     fetch.add_argument("pair", nargs="?", metavar="PAIR", help="a name from `models`, or a hub id; the default pair if left out")
     fetch.set_defaults(command=_fetch)
-    for name, help_ in FORWARDED.items():
+    for name, (_, help_) in FORWARDED.items():
         commands.add_parser(name, help=help_)
     return parser
 
