@@ -8,8 +8,8 @@ output decides how every other γ would have gone over the same text, with no as
 - a bonus token stands where nobody was asked: the run does not tell (None). It is tried as 0 and as 1, which gives the bounds,
   and as the run's own α, which gives the line between them. Long drafts leave few such places.
 
-Exact for drafters that look only at the committed text. A look-up drafter may find another place to copy from when it starts elsewhere,
-and an attached head reads features that its own earlier guesses have shaped: for them it is an estimate.
+Exact for drafters that look only at the committed text. A look-up drafter may find another place to copy from when it starts
+elsewhere, and an attached head reads features that its own earlier guesses have shaped: for them it is an estimate.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ LOOKING_BACK = ("head", "lookup")  # drafters whose proposal depends on more tha
 class Costs:
     """What a round takes, in plain target steps: γ·draft + 1 + γ·verify + rest.
 
-    draft: c. verify: what each drafted token adds to the checking pass, (v(γ) − 1) / γ at the γ of the run; the straight line through
-    it is an assumption. rest: judging and the time between the parts, per round.
+    draft: c. verify: what each drafted token adds to the checking pass, (v(γ) − 1) / γ at the γ of the run; the straight line
+    through it is an assumption. rest: judging and the time between the parts, per round.
     """
 
     draft: float
@@ -91,8 +91,8 @@ def places(trace: Trace) -> tuple[Chance, ...]:
 def replay(chances: Sequence[float], draft_length: int, *, limit: int | None = None) -> Replay:
     """Decode the text whose places have these chances with γ = draft_length ≥ 1.
 
-    limit: max_new_tokens of the run; a round never drafts past it (None: the length of the text). Rounds are summed from the end of
-    the text to its beginning: from each place a round ends at each possible place with the chance of just that.
+    limit: max_new_tokens of the run; a round never drafts past it (None: the length of the text). Rounds are summed from the
+    end of the text to its beginning: from each place a round ends at each possible place with the chance of just that.
     """
     if draft_length < 1:
         raise ValueError(f"draft length is {draft_length}: take 1 or more.")

@@ -1,0 +1,172 @@
+"""Figures of one recorded run as a whole: every other draft length, acceptance by place, by round and along the text."""
+
+from __future__ import annotations
+
+from specdec import metrics, replay, theory
+from specdec.trace import Trace
+from specdec.ui import charts
+from specdec.ui.charts import KEPT, LEFT, LENGTH, SPEEDUP, P, Q, View, escape
+from specdec.ui.explain import visible
+
+
+def one_run_every_length(trace: Trace, found: tuple[replay.Replays, ...], costs: replay.Costs | None) -> View:
+    """The speed-up (or tokens per round, where no time is known) of the same text with every other γ."""
+    figures = metrics.summary(trace)
+    x = [r.likely.draft_length for r in found]
+
+    def value(one: replay.Replay) -> float:
+        return one.speedup(costs) if costs else one.tokens_per_round
+
+    likely, low, high = ([value(getattr(r, which)) for r in found] for which in ("likely", "low", "high"))
+    unit = "×" if costs else " tokens a round"
+    formula = [theory.expected_tokens(figures.acceptance_rate, n) for n in x]
+    if costs:
+        formula = [e / costs.of(rounds=1, drafted=n) for e, n in zip(formula, x)]
+    band = {
+        "type": "scatter",
+        "mode": "lines",
+        "x": [*x, *reversed(x)],
+        "y": charts.numbers([*high, *reversed(low)]),
+        "fill": "toself",
+        "fillcolor": "rgba(0,114,178,0.18)",
+        "line": {"width": 0},
+        "hoverinfo": "skip",
+        "name": "what this run leaves open",
+    }
+    data = [
+        band,
+        charts.line(
+            x,
+            formula,
+            f"formula with α = {figures.acceptance_rate:.2f} everywhere",
+            Q,
+            dash="dash",
+            hover="formula, γ %{x}: %{y:.2f}" + unit,
+        ),
+        charts.line(x, likely, "this very text, replayed", P, width=4, hover="γ %{x}: %{y:.2f}" + unit),
+    ]
+    measured = figures.speedup if costs else figures.mean_acceptance_length
+    if measured is not None:
+        data.append(
+            charts.points(
+                [trace.settings.draft_length], [measured], "measured in this run", KEPT, hover=[f"measured: {measured:.2f}{unit}"]
+            )
+        )
+    shape, words = charts.flat(1, "1×: plain decoding" if costs else "1: plain decoding")
+    figure = charts.figure(
+        data,
+        x=LENGTH,
+        y=SPEEDUP if costs else "tokens per round",
+        shapes=[shape],
+        notes=[words],
+        xaxis={"range": [0.5, 16.5], "dtick": 1},
+        yaxis={"rangemode": "tozero", "ticksuffix": "×" if costs else ""},
+    )
+    rows = [
+        {"γ": n, "likely": a, "at least": b, "at most": c, "formula": f, "exact": "yes" if r.exact else "within bounds"}
+        for n, a, b, c, f, r in zip(x, likely, low, high, formula, found)
+    ]
+    best = max(range(len(x)), key=likely.__getitem__)
+    alt = f"The recorded text with every draft length from 1 to 16: best at γ {x[best]} with {likely[best]:.2f}{unit}."
+    return View(figure, alt, rows)
+
+
+def acceptance_by_place(trace: Trace) -> View:
+    found = metrics.acceptance_by_position(trace)
+    alpha = metrics.summary(trace).acceptance_rate or 0.0
+    x = [f"{p.position}." for p in found]
+    hover = [f"{p.position}. place: {p.accepted} of {p.judged} judged drafts accepted; {p.drafted} drafted" for p in found]
+    data = [charts.bars(x, charts.numbers([p.rate for p in found]), "accepted / judged", KEPT, hover=hover)]
+    shape, _ = charts.flat(alpha, "")
+    figure = charts.figure(
+        data,
+        x="place in the draft",
+        y="accepted / judged",
+        height=300,
+        shapes=[shape],
+        legend=False,
+        yaxis={"range": [0, 1.05]},
+        xaxis={"type": "category"},
+    )
+    rows = [
+        {"place": p.position, "judged": p.judged, "accepted": p.accepted, "rate": p.rate, "drafted": p.drafted} for p in found
+    ]
+    return View(figure, "Acceptance by place in the draft. " + " ".join(hover), rows)
+
+
+def accepted_per_round(trace: Trace) -> View:
+    """How many drafts a round kept, beside what independent acceptance would give (capped geometric)."""
+    length = max(metrics.draft_lengths(trace).items(), key=lambda item: item[1] if item[0] else 0)[0]
+    counts = metrics.accepted_per_round(trace, draft_length=length)
+    rounds = max(1, sum(counts))
+    rounds_of = [r for r in trace.rounds if len(r.drafts) == length]
+    judged = max(1, sum(r.judged for r in rounds_of))
+    alpha = sum(r.accepted for r in rounds_of) / judged
+    wanted = theory.accepted_distribution(alpha, length)
+    x = [str(n) for n in range(length + 1)]
+    data = [
+        charts.bars(
+            x,
+            [c / rounds for c in counts],
+            "this run",
+            P,
+            hover=[f"{n} accepted: {c} of {rounds} rounds" for n, c in zip(x, counts)],
+        ),
+        charts.bars(
+            x,
+            charts.numbers(wanted),
+            "formula: independent",
+            Q,
+            hatched=True,
+            hover=[f"{n} accepted: {w:.2f} expected" for n, w in zip(x, wanted)],
+        ),
+    ]
+    figure = charts.figure(
+        data,
+        x=f"accepted drafts in a round (of {length})",
+        y="share of rounds",
+        height=300,
+        barmode="group",
+        yaxis={"rangemode": "tozero"},
+        xaxis={"type": "category"},
+    )
+    rows = [{"accepted": int(n), "rounds": c, "share": c / rounds, "independent": float(w)} for n, c, w in zip(x, counts, wanted)]
+    return View(figure, "Share of rounds by number of accepted drafts, beside the capped geometric law.", rows)
+
+
+def along_the_text(trace: Trace, *, window: int = 12) -> View:
+    """Each judged draft as a mark at its place in the output, and the acceptance of the last `window` judged drafts."""
+    place, verdicts = 0, []
+    for round_ in trace.rounds:
+        for draft in round_.drafts:
+            if draft.status != "discarded":
+                verdicts.append((place, draft.status == "accepted", draft.text))
+                place += 1
+        place += round_.outcome.kind == "bonus"
+    x = [v[0] + 1 for v in verdicts]
+    smooth = [sum(v[1] for v in verdicts[max(0, i - window + 1) : i + 1]) / min(i + 1, window) for i in range(len(verdicts))]
+    data = [charts.line(x, smooth, f"share accepted of the last {window} judged drafts", P, width=3)]
+    for accepted, name, colour, symbol in ((True, "accepted", KEPT, "circle"), (False, "rejected", LEFT, "x")):
+        chosen = [v for v in verdicts if v[1] is accepted]
+        hover = [f"token {v[0] + 1}: {escape(visible(v[2]))}, {name}" for v in chosen]
+        data.append(
+            charts.points(
+                [v[0] + 1 for v in chosen],
+                [1.06 if accepted else -0.06] * len(chosen),
+                name,
+                colour,
+                symbol=symbol,
+                size=8,
+                hover=hover,
+            )
+        )
+    figure = charts.figure(
+        data, x="place in the answer (tokens)", y="share accepted", height=300, yaxis={"range": [-0.14, 1.14], "dtick": 0.25}
+    )
+    rows = [
+        {"token": a, "text": visible(v[2]), "verdict": "accepted" if v[1] else "rejected", "share of last": s}
+        for a, v, s in zip(x, verdicts, smooth)
+    ]
+    return View(
+        figure, f"Acceptance along the answer: {sum(v[1] for v in verdicts)} of {len(verdicts)} judged drafts accepted.", rows
+    )

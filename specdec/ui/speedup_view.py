@@ -1,0 +1,129 @@
+"""Controls and views of the page "How much faster?"."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from specdec import metrics, replay, theory
+from specdec.trace import Trace
+from specdec.ui import lesson, run_figures, speedup_figures
+from specdec.ui.charts import View
+from specdec.ui.explain import literal, origin_text
+from specdec.ui.lesson import text
+from specdec.ui.speedup_figures import Inputs
+
+
+def _take() -> None:
+    """Put the sliders where a recorded run was."""
+    state, name = st.session_state, st.session_state.take
+    trace = lesson.runs().get(name)
+    if trace is None:
+        return
+    figures, costs = metrics.summary(trace), replay.costs_of(trace)
+    state.alpha = round(figures.acceptance_rate or 0.0, 2)
+    state.gamma = max(1, min(24, trace.settings.draft_length))
+    if costs is not None:
+        state.cost, state.slope = min(1.0, round(costs.draft, 2)), min(0.5, round(costs.verify, 2))
+    words = "speedup.taken" if costs is not None else "speedup.taken.part"
+    state["_taken"] = text(words, name=literal(name), origin=literal(origin_text(trace)))
+
+
+def sliders(*, take: bool = True) -> Inputs:
+    """α, γ, c and the cost of checking; their names in the address are alpha, gamma, cost and slope on every page."""
+    alpha = st.slider(text("alpha.label"), 0.0, 1.0, 0.8, 0.01, key="alpha", help=text("alpha.help"), bind="query-params")
+    gamma = st.slider(text("gamma.label"), 1, 24, 4, key="gamma", help=text("gamma.help"), bind="query-params")
+    cost = st.slider(text("cost.label"), 0.0, 1.0, 0.05, 0.01, key="cost", help=text("cost.help"), bind="query-params")
+    slope = st.slider(text("slope.label"), 0.0, 0.5, 0.0, 0.01, key="slope", help=text("slope.help"), bind="query-params")
+    runs = list(lesson.runs())
+    if take and runs:
+        st.menu_button(text("speedup.take"), runs, icon=":material/tune:", key="take", on_click=_take, width="stretch")
+        if taken := st.session_state.get("_taken"):
+            st.caption(taken)
+    return Inputs(alpha=round(alpha, 3), cost=round(cost, 3), slope=round(slope, 3), draft_length=gamma)
+
+
+def answer(now: Inputs) -> None:
+    best = now.best
+    if best.draft_length:
+        words = text(
+            "speedup.pays",
+            gamma=now.draft_length,
+            speed=float(now.speedup(now.draft_length)),
+            best=best.draft_length,
+            best_speed=best.speedup,
+        )
+        lesson.answer(words, good=float(now.speedup(now.draft_length)) >= 1)
+        return
+    needed = theory.break_even_acceptance(1, now.cost, float(now.verify(1)))
+    lesson.answer(text("speedup.never", alpha=needed) if needed <= 1 else text("speedup.never.any"), good=False)
+
+
+def show(name: str, now: Inputs) -> None:
+    """The view called `name`: its answer in a sentence, its picture and table, and what sort of figure it is."""
+    runs = lesson.runs()
+    simple = {
+        "length": lambda: speedup_figures.by_length(now, runs),
+        "balance": lambda: speedup_figures.tokens_and_cost(now),
+        "map": lambda: speedup_figures.alpha_by_length(now, runs),
+        "costs": lambda: speedup_figures.alpha_by_cost(now, runs),
+    }
+    if name in simple:
+        answer(now)
+        _view(simple[name](), name)
+        lesson.kind(text(f"speedup.kind.{name}"))
+    elif name == "published":
+        lesson.answer(text("speedup.published"))
+        _view(speedup_figures.published(), name)
+        lesson.kind(text("speedup.kind.published"))
+    elif not runs:
+        st.info(text("run.none"))
+    else:
+        chosen = st.selectbox(text("run.choose"), list(runs), key="which")
+        {"replay": _replay, "text": _closely}[name](runs[chosen])
+
+
+def _view(view: View, name: str) -> None:
+    lesson.chart(view.figure, view.alt, key=f"chart_{name}")
+    lesson.table(view.rows, name=f"speedup-{name}")
+
+
+def _replay(trace: Trace) -> None:
+    found = replay.every_draft_length(trace)
+    if not found:
+        st.info(text("run.none"))
+        return
+    costs, figures = replay.costs_of(trace), metrics.summary(trace)
+    if costs is not None:
+        best = max(found, key=lambda r: r.likely.speedup(costs)).likely
+        values = {"best": best.draft_length, "speed": best.speedup(costs), "own": trace.settings.draft_length}
+        lesson.answer(text("speedup.replayed", **values, measured=figures.speedup or 0.0), good=best.speedup(costs) >= 1)
+    _view(run_figures.one_run_every_length(trace, found, costs), "replay")
+    notes = [text("speedup.kind.replay.exact" if trace.settings.greedy else "speedup.kind.replay.sampled")]
+    if trace.settings.drafter in replay.LOOKING_BACK:
+        notes.append(text("speedup.kind.replay.back"))
+    notes.append(text("speedup.kind.replay.time" if costs else "speedup.kind.replay.notime"))
+    lesson.kind(" ".join([*notes, literal(origin_text(trace))]))
+
+
+def _closely(trace: Trace) -> None:
+    figures = metrics.summary(trace)
+    lesson.answer(
+        text(
+            "speedup.closely",
+            accepted=figures.accepted,
+            judged=figures.judged,
+            alpha=figures.acceptance_rate or 0.0,
+            tokens=figures.mean_acceptance_length or 0.0,
+        )
+    )
+    left, right = st.columns(2)
+    for column, name, view in (
+        (left, "place", run_figures.acceptance_by_place(trace)),
+        (right, "counts", run_figures.accepted_per_round(trace)),
+    ):
+        with column:
+            st.markdown(f"**{text(f'speedup.{name}', alpha=figures.acceptance_rate or 0.0)}**")
+            _view(view, name)
+    st.markdown(f"**{text('speedup.along')}**")
+    _view(run_figures.along_the_text(trace), "along")
+    lesson.kind(f"{text('speedup.kind.text')} {literal(origin_text(trace))}")
