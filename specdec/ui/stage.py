@@ -67,7 +67,7 @@ def _is_index(value: Any, length: int) -> bool:
 
 def _version() -> str:
     """Changes with every change of the browser's part, so that no browser mixes an old file with a new one."""
-    files = sorted(STATIC.glob("stage*")) + sorted(STATIC.glob("*.js"))
+    files = sorted(STATIC.glob("*.css")) + sorted(STATIC.glob("*.js"))
     return hashlib.sha256(b"".join(f.read_bytes() for f in files)).hexdigest()[:12]
 
 

@@ -4,9 +4,8 @@
 const version = new URL(import.meta.url).search;
 const { h, say, mark } = await import(`./dom.js${version}`);
 const { acceptedOf, draftLook, originOf, seenAt } = await import(`./model.js${version}`);
-const { ADDED, SIGN, VERDICT, cardLabel, count, noDrafts, num, outcomeLabel, pair, quoted, rule, visible } = await import(
-  `./words.js${version}`
-);
+const { cardLabel, outcomeLabel } = await import(`./reasons.js${version}`);
+const { ADDED, SIGN, VERDICT, count, noDrafts, num, pair, quoted, rule, visible } = await import(`./words.js${version}`);
 
 export class Cards {
   /** @param pick (token) => void, token: number of a draft or "outcome" */
@@ -41,11 +40,11 @@ export class Cards {
     round.drafts.forEach((draft, i) => {
       const look = draftLook(step, round, i);
       fillDraft(this.cards[i], view, round, draft, look);
-      this.dress(this.cards[i].element, cardLabel(view, round, i, look), token === i, selected === i);
+      this.dress(this.cards[i], cardLabel(view, round, i, look), token === i, selected === i);
     });
     const shown = seenAt(step, round).committed;
     fillAdded(this.added, view, round, shown);
-    this.dress(this.added.element, outcomeLabel(view, round, shown), token === "outcome", selected === "outcome");
+    this.dress(this.added, outcomeLabel(view, round, shown), token === "outcome", selected === "outcome");
     mark(this.added.element, "disabled", round.outcome.kind === "none");
 
     const last = step.phase === "draft" ? this.drafts - 1 : 0;
@@ -56,8 +55,9 @@ export class Cards {
     else fillDraft(this.large, view, round, round.drafts[large], draftLook(step, round, large));
   }
 
-  dress(element, label, current, pressed) {
-    mark(element, "aria-label", label);
+  /** The name is text that is only spoken; what is drawn stays silent, so that nothing is said twice. */
+  dress({ element, name }, label, current, pressed) {
+    say(name, label);
     mark(element, "aria-pressed", pressed ? "true" : "false");
     mark(element, "data-current", current);
   }
@@ -72,7 +72,17 @@ function bar(kind, name) {
   const fill = h("i", {});
   const value = h("span", { class: "n" });
   const word = h("span", { class: "word" }, kind === "q" ? "draft " : "target ");
-  return { element: h("span", { class: `pq ${kind}` }, h("span", { class: "k" }, word, name), h("span", { class: "bar" }, fill), value), fill, value };
+  return {
+    element: h(
+      "span",
+      { class: `pq ${kind}` },
+      h("span", { class: "k" }, word, name),
+      h("span", { class: "bar" }, fill),
+      value,
+    ),
+    fill,
+    value,
+  };
 }
 
 function makeCard(tag, onclick = null, added = false) {
@@ -85,6 +95,8 @@ function makeCard(tag, onclick = null, added = false) {
     gateFill: h("i", {}),
     u: h("b", {}),
     rule: h("span", { class: "rule" }),
+    full: h("span", { class: "full" }),
+    brief: h("span", { class: "brief" }),
     first: h("span", { class: "first" }),
     choice: h("bdi", { class: "tok" }),
     same: h("span", { class: "same" }),
@@ -93,17 +105,19 @@ function makeCard(tag, onclick = null, added = false) {
   };
   parts.tick = h("span", { class: "tick" }, parts.u);
   parts.gate = h("span", { class: "gate" }, parts.gateFill, parts.tick);
+  parts.rule.append(parts.full, parts.brief);
   parts.first.append(h("span", { class: "k" }, "target’s first choice"), parts.choice, parts.same);
   const button = tag === "button" ? { type: "button", onclick } : {};
-  parts.element = h(
-    tag,
-    { class: added ? "card added" : "card", ...button },
+  const drawn = [
     parts.verdict,
     h("span", { class: "head" }, parts.token, parts.sign),
     h("span", { class: "mini" }, parts.mini),
     ...(added ? [parts.p.element] : [parts.q.element, parts.p.element]),
     h("span", { class: "judge" }, ...(added ? [] : [parts.gate, parts.rule, parts.first]), parts.note),
-  );
+  ];
+  for (const part of drawn) part.setAttribute("aria-hidden", "true");
+  parts.name = h("span", { class: "hidden" });
+  parts.element = h(tag, { class: added ? "card added" : "card", ...button }, parts.name, ...drawn);
   return parts;
 }
 
@@ -131,7 +145,8 @@ function fillDraft(card, view, round, draft, look) {
     card.tick.style.left = width(u);
     mark(card.tick, "data-side", u < 0.14 ? "left" : u > 0.86 ? "right" : null);
     say(card.u, judged ? `u = ${pair(draft.u, draft.accept_probability)[0]}` : "");
-    say(card.rule, judged ? rule(draft) : "");
+    say(card.full, judged ? rule(draft) : "");
+    say(card.brief, judged ? rule(draft, true) : "");
   }
   const lost = round.drafts.find((d) => d.status === "rejected");
   const why = lost ? `Never judged: it was written after ${quoted(lost.text, 14)}.` : "Never judged: the text had ended.";
@@ -154,7 +169,9 @@ function fillAdded(card, view, round, shown) {
 }
 
 function waitingNote(n) {
-  return n === 1 ? "A bonus token if the draft stays, else a replacement." : `A bonus token if all ${count(n)} stay, else a replacement.`;
+  return n === 1
+    ? "A bonus token if the draft stays, else a replacement."
+    : `A bonus token if all ${count(n)} stay, else a replacement.`;
 }
 
 function addedNote(o, n, lost, round) {

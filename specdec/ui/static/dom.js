@@ -32,13 +32,22 @@ const SHAPES = {
   play: "M4 2v16l14-8z",
   pause: "M4 3h4v14H4zM12 3h4v14h-4z",
   again: "M10 3a7 7 0 1 0 7 7h-2.4A4.6 4.6 0 1 1 10 5.4V8l5-3.8L10 .5z",
-  live: "M10 6a4 4 0 1 1 0 8 4 4 0 0 1 0-8zM4 3l1.5 1.5a8 8 0 0 0 0 11L4 17A10 10 0 0 1 4 3zm12 0a10 10 0 0 1 0 14l-1.5-1.5a8 8 0 0 0 0-11z",
-  tape: "M5 5a5 5 0 1 0 3.9 8h2.2A5 5 0 1 0 15 5a5 5 0 0 0-3.9 8H8.900A5 5 0 0 0 5 5zm0 2.500a2.500 2.500 0 1 1 0 5 2.500 2.500 0 0 1 0-5zm10 0a2.500 2.500 0 1 1 0 5 2.500 2.500 0 0 1 0-5z",
+  live:
+    "M10 6a4 4 0 1 1 0 8 4 4 0 0 1 0-8zM4 3l1.5 1.5a8 8 0 0 0 0 11L4 17" +
+    "A10 10 0 0 1 4 3zm12 0a10 10 0 0 1 0 14l-1.5-1.5a8 8 0 0 0 0-11z",
+  tape:
+    "M5 5a5 5 0 1 0 3.9 8h2.2A5 5 0 1 0 15 5a5 5 0 0 0-3.9 8H8.9A5 5 0 0 0 5 5z" +
+    "m0 2.5a2.5 2.5 0 1 1 0 5 2.5 2.5 0 0 1 0-5zm10 0a2.5 2.5 0 1 1 0 5 2.5 2.5 0 0 1 0-5z",
 };
 
 export function icon(name) {
   const svg = document.createElementNS(SVG, "svg");
-  for (const [key, value] of Object.entries({ viewBox: "0 0 20 20", class: "icon", "aria-hidden": "true", fill: "currentColor" })) {
+  for (const [key, value] of Object.entries({
+    viewBox: "0 0 20 20",
+    class: "icon",
+    "aria-hidden": "true",
+    fill: "currentColor",
+  })) {
     svg.setAttribute(key, value);
   }
   const path = document.createElementNS(SVG, "path");

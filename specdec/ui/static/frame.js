@@ -22,9 +22,9 @@ export class Top {
       "ul",
       { class: "legend", "aria-label": "Colours of the text" },
       h("li", { class: "key prompt" }, "your prompt"),
-      item("accepted", "draft, accepted"),
-      item("replacement", "replaced by the target"),
-      item("bonus", "bonus token"),
+      item("accepted", "accepted draft"),
+      item("replacement", "replacement"),
+      item("bonus", "bonus"),
       this.own,
     );
     this.element = h("div", { class: "top" }, this.badge, this.status, this.legend);
@@ -38,6 +38,7 @@ export class Top {
     say(this.badgeText, view.label);
     mark(this.status, "data-state", view.state);
     say(this.status, statusOf(view, newTokens));
+    mark(this.status, "title", this.status.textContent || null);
     const lone = view.rounds.some((r) => !r.drafts.length);
     const drafting = view.method !== "plain";
     mark(this.own, "hidden", !lone);
@@ -49,7 +50,8 @@ export class Top {
 
 function statusOf(view, newTokens) {
   if (view.state === "loading") return "loading the models";
-  if (view.state === "queued") return view.queue === null ? "waiting in the queue" : `waiting in the queue, place ${view.queue}`;
+  if (view.state === "queued")
+    return view.queue === null ? "waiting in the queue" : `waiting in the queue, place ${view.queue}`;
   if (view.state === "running") return newTokens ? `running, ${tokens(newTokens)} so far` : "running";
   if (view.state === "failed") return newTokens ? `failed after ${tokens(newTokens)}: ${view.message}` : "failed";
   if (view.state === "stopped") return newTokens ? `stopped after ${tokens(newTokens)}` : "stopped";
@@ -63,8 +65,12 @@ export class Blank {
     this.title = h("h3", {});
     this.text = h("p", {});
     this.bar = h("progress", { max: "1", "aria-label": "Loading" });
-    this.element = h("div", { class: "blank" }, h("div", { class: "blankcards", "aria-hidden": "true" }, ..."12345678".split("").map(() => h("i", {}))),
-      h("div", { class: "blanktext" }, this.title, this.text, this.bar));
+    this.element = h(
+      "div",
+      { class: "blank" },
+      h("div", { class: "blankcards", "aria-hidden": "true" }, ..."12345678".split("").map(() => h("i", {}))),
+      h("div", { class: "blanktext" }, this.title, this.text, this.bar),
+    );
   }
 
   draw(view) {
@@ -73,7 +79,12 @@ export class Blank {
       loading: ["Loading the models", view.message],
       queued: [
         "Waiting for the engine",
-        view.message || (view.queue === null ? "Another run is going on." : view.queue <= 1 ? "Your run is next." : `Runs before yours: ${view.queue - 1}.`),
+        view.message ||
+          (view.queue === null
+            ? "Another run is going on."
+            : view.queue <= 1
+              ? "Your run is next."
+              : `Runs before yours: ${view.queue - 1}.`),
       ],
       running: ["The target reads the prompt", view.message || "The first round comes in a moment."],
       stopped: ["Stopped before the first round", view.message || "Press Run to start again."],
@@ -97,8 +108,13 @@ export class Heading {
     this.of = h("span", { class: "of" });
     this.pills = PHASES.map((phase, i) => {
       const extra = h("span", { class: "sub" });
-      const button = h("button", { type: "button", class: "pill", onclick: () => goRound(this.round, phase) },
-        h("span", { class: "no" }, `${i + 1} `), phase[0].toUpperCase() + phase.slice(1), extra);
+      const button = h(
+        "button",
+        { type: "button", class: "pill", onclick: () => goRound(this.round, phase) },
+        h("span", { class: "no" }, `${i + 1} `),
+        phase[0].toUpperCase() + phase.slice(1),
+        extra,
+      );
       return { phase, button, extra };
     });
     this.element = h(
@@ -131,7 +147,8 @@ export class Heading {
 export class Controls {
   constructor({ player }) {
     this.player = player;
-    const button = (name, label, onclick, ...more) => h("button", { type: "button", class: name, "aria-label": label, title: label, onclick }, ...more);
+    const button = (name, label, onclick, ...more) =>
+      h("button", { type: "button", class: name, "aria-label": label, title: label, onclick }, ...more);
     const round = (by) => () => player.goRound((player.steps[player.index]?.round ?? 0) + by);
     this.playIcon = h("span", { class: "playicon" });
     this.playText = h("span", {});
@@ -140,14 +157,42 @@ export class Controls {
     this.play = h("button", { type: "button", class: "play", onclick: () => player.toggle() }, this.playIcon, this.playText);
     this.step = button("step", "One step on", () => player.go(player.index + 1), icon("step"));
     this.last = button("last", "Next round", round(1), icon("last"));
-    this.range = h("input", { type: "range", min: "0", step: "1", "aria-label": "Place in the run", oninput: () => player.go(Number(this.range.value)) });
+    this.range = h("input", {
+      type: "range",
+      min: "0",
+      step: "1",
+      "aria-label": "Place in the run",
+      oninput: () => player.go(Number(this.range.value)),
+    });
     this.ticks = h("span", { class: "ticks", "aria-hidden": "true" }); // where rounds begin
-    this.speed = h("select", { class: "speed", "aria-label": "Speed", onchange: () => player.setSpeed(Number(this.speed.value)) },
-      ...SPEEDS.map((s) => new Option(`${s}×`, String(s))));
+    this.speed = h(
+      "select",
+      { class: "speed", "aria-label": "Speed", onchange: () => player.setSpeed(Number(this.speed.value)) },
+      ...SPEEDS.map((s) => new Option(`${s}×`, String(s))),
+    );
     this.live = h("button", { type: "button", class: "live", onclick: () => player.follow() }, icon("live"), "Live");
-    this.keys = h("span", { class: "keys", "aria-hidden": "true" }, h("kbd", {}, "Space"), " ", h("kbd", {}, "←"), " ", h("kbd", {}, "→"));
-    this.element = h("div", { class: "controls", role: "group", "aria-label": "Playback" },
-      this.first, this.back, this.play, this.step, this.last, h("span", { class: "scrub" }, this.ticks, this.range), this.speed, this.live, this.keys);
+    this.keys = h(
+      "span",
+      { class: "keys", "aria-hidden": "true" },
+      h("kbd", {}, "Space"),
+      " ",
+      h("kbd", {}, "←"),
+      " ",
+      h("kbd", {}, "→"),
+    );
+    this.element = h(
+      "div",
+      { class: "controls", role: "group", "aria-label": "Playback" },
+      this.first,
+      this.back,
+      this.play,
+      this.step,
+      this.last,
+      h("span", { class: "scrub" }, this.ticks, this.range),
+      this.speed,
+      this.live,
+      this.keys,
+    );
   }
 
   draw(view, valueText) {
@@ -160,7 +205,8 @@ export class Controls {
       say(this.playText, { pause: "Pause", again: "Again", play: "Play" }[shape]);
       this.shape = shape;
     }
-    for (const control of [this.first, this.back, this.play, this.step, this.last, this.range]) mark(control, "disabled", none);
+    for (const control of [this.first, this.back, this.play, this.step, this.last, this.range])
+      mark(control, "disabled", none);
     if (!none) {
       mark(this.first, "disabled", player.index === 0);
       mark(this.back, "disabled", player.index === 0);
@@ -182,7 +228,10 @@ export class Controls {
     const { steps, rounds } = this.player;
     if (this.ticked === steps.length) return;
     this.ticked = steps.length;
-    const starts = rounds.length > 1 && rounds.length <= 60 ? steps.flatMap((s, i) => (i && s.round !== steps[i - 1].round ? [i] : [])) : [];
+    const starts =
+      rounds.length > 1 && rounds.length <= 60
+        ? steps.flatMap((s, i) => (i && s.round !== steps[i - 1].round ? [i] : []))
+        : [];
     this.ticks.replaceChildren(...starts.map((i) => h("i", { style: `left:${(100 * i) / (steps.length - 1)}%` })));
   }
 }

@@ -67,7 +67,8 @@ export function originOf(round, token) {
 export function committedBy(round, number) {
   const kept = [];
   round.drafts.forEach((d, i) => {
-    if (d.status === "accepted") kept.push({ round: number, token: i, origin: "accepted", text: d.text, bytes: d.bytes ?? null });
+    if (d.status === "accepted")
+      kept.push({ round: number, token: i, origin: "accepted", text: d.text, bytes: d.bytes ?? null });
   });
   const o = round.outcome;
   if (o.kind !== "none") {
@@ -87,7 +88,7 @@ export class TextJoiner {
     this.open = []; // bytes (hex) of a character that is not complete yet
   }
 
-  /** @returns {{text: string, open: string}} what this token adds to the text, and the bytes ("F0 9F") that still wait for more */
+  /** @returns {{text: string, open: string}} what the token adds to the text, and the bytes ("F0 9F") that still wait for more */
   add({ text, bytes }) {
     const raw = bytes == null ? this.encoder.encode(text) : fromHex(bytes);
     const added = this.decoder.decode(raw, { stream: true });
@@ -113,8 +114,8 @@ function waitingBytes(bytes) {
 }
 
 /**
- * How much faster than the chosen speed a live run is shown while following it: at leisure while nothing waits, and as fast as its
- * rounds come as soon as two or three wait. @param backlog rounds that are there but not begun yet
+ * How much faster than the chosen speed a live run is shown while following it: at leisure while nothing waits, and as fast as
+ * its rounds come as soon as two or three wait. @param backlog rounds that are there but not begun yet
  */
 export const catchUp = (backlog) => Math.min(24, Math.max(1, 1 + 4 * (backlog - 1)));
 
@@ -132,7 +133,7 @@ export function moveTime(step, round) {
   return 700 + 140 * Math.min(8, acceptedOf(round) + 1) + 600;
 }
 
-/** Segments of the two clocks, in seconds; plain: as many plain steps as the round committed tokens, or null when not measured. */
+/** Segments of the two clocks, in seconds. plain: as many plain steps as the round committed tokens, null when not measured. */
 export function lanesOf(round, number, plainStep) {
   const tokens = committedBy(round, number).length;
   const parts = [

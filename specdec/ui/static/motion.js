@@ -49,7 +49,11 @@ export class Motion {
     };
     flight.addEventListener("finish", land);
     flight.addEventListener("cancel", land);
-    this.add(target, [{ opacity: 0 }, { opacity: 0, offset: 0.99 }, { opacity: 1 }], { delay: 0, duration: delay + duration * 0.9, easing: "linear" });
+    this.add(target, [{ opacity: 0 }, { opacity: 0, offset: 0.99 }, { opacity: 1 }], {
+      delay: 0,
+      duration: delay + duration * 0.9,
+      easing: "linear",
+    });
   }
 
   rate(factor) {
@@ -97,7 +101,14 @@ export class Motion {
     const gap = Math.min(380, 3040 / Math.max(1, cards.cards.length));
     cards.cards.forEach((card, i) => {
       const delay = 150 + i * gap;
-      this.add(card.element, [{ opacity: 0, transform: "translateY(.75rem)" }, { opacity: 1, transform: "none" }], { delay, duration: 320 });
+      this.add(
+        card.element,
+        [
+          { opacity: 0, transform: "translateY(.75rem)" },
+          { opacity: 1, transform: "none" },
+        ],
+        { delay, duration: 320 },
+      );
       this.add(card.q.fill, [{ transform: "scaleX(0)" }, { transform: "none" }], { delay: delay + 120, duration: 360 });
       this.grow(clock.segments[i], delay, gap);
     });
@@ -106,8 +117,13 @@ export class Motion {
   /** The bracket sweeps once over all, and every p fills at the same moment. */
   verify({ cards, clock, bracket, sweep, words }) {
     this.reveal(words);
-    this.add(bracket, [{ clipPath: "inset(0 100% 0 0)" }, { clipPath: "inset(0 0 0 0)" }], { duration: 600, easing: "linear" });
-    this.add(sweep, [{ opacity: 0 }, { opacity: 1, offset: 0.15 }, { opacity: 1, offset: 0.6 }, { opacity: 0 }], { duration: 900 });
+    this.add(bracket, [{ clipPath: "inset(0 100% 0 0)" }, { clipPath: "inset(0 0 0 0)" }], {
+      duration: 600,
+      easing: "linear",
+    });
+    this.add(sweep, [{ opacity: 0 }, { opacity: 1, offset: 0.15 }, { opacity: 1, offset: 0.6 }, { opacity: 0 }], {
+      duration: 900,
+    });
     for (const card of cards.cards) {
       this.add(card.p.fill, [{ transform: "scaleX(0)" }, { transform: "none" }], { delay: 620, duration: 480 });
       this.add(card.p.value, [{ opacity: 0 }, { opacity: 1 }], { delay: 620, duration: 300 });
@@ -121,12 +137,33 @@ export class Motion {
     const card = cards.of(step.token);
     for (const it of [card, cards.large]) {
       this.add(it.gateFill, [{ transform: "scaleX(0)" }, { transform: "none" }], { delay: 60, duration: 340 });
-      this.add(it.tick, [{ opacity: 0, transform: "translateY(-1rem)" }, { opacity: 1, transform: "none" }], { delay: 330, duration: 320, easing: LAND });
+      this.add(
+        it.tick,
+        [
+          { opacity: 0, transform: "translateY(-1rem)" },
+          { opacity: 1, transform: "none" },
+        ],
+        { delay: 330, duration: 320, easing: LAND },
+      );
       this.add(it.rule, [{ opacity: 0 }, { opacity: 1 }], { delay: 560, duration: 200 });
       this.add(it.first, [{ opacity: 0 }, { opacity: 1 }], { delay: 100, duration: 300 });
-      this.add(it.verdict, [{ opacity: 0, transform: "scale(1.5)" }, { opacity: 1, transform: "none" }], { delay: 680, duration: 260, easing: LAND });
+      this.add(
+        it.verdict,
+        [
+          { opacity: 0, transform: "scale(1.5)" },
+          { opacity: 1, transform: "none" },
+        ],
+        { delay: 680, duration: 260, easing: LAND },
+      );
       this.add(it.mini, [{ opacity: 0.2 }, { opacity: 1 }], { delay: 60, duration: 400 });
-      this.add(it.sign, [{ opacity: 0, transform: "scale(1.8)" }, { opacity: 1, transform: "none" }], { delay: 560, duration: 260, easing: LAND });
+      this.add(
+        it.sign,
+        [
+          { opacity: 0, transform: "scale(1.8)" },
+          { opacity: 1, transform: "none" },
+        ],
+        { delay: 560, duration: 260, easing: LAND },
+      );
     }
     this.frame(card.element, 640);
   }
@@ -138,12 +175,21 @@ export class Motion {
     cards.cards.forEach((card, i) => {
       if (round.drafts[i].status === "discarded") {
         this.frame(card.element, 0, 450);
-        for (const part of [card.note, card.verdict, card.sign]) this.add(part, [{ opacity: 0 }, { opacity: 1 }], { delay: 150, duration: 350 });
+        for (const part of [card.note, card.verdict, card.sign])
+          this.add(part, [{ opacity: 0 }, { opacity: 1 }], { delay: 150, duration: 350 });
         delay = 250;
       }
     });
-    this.add(cards.added.token, [{ opacity: 0, transform: "scale(.6)" }, { opacity: 1, transform: "none" }], { delay, duration: 380, easing: LAND });
-    for (const part of [cards.added.verdict, cards.added.sign, cards.added.note]) this.add(part, [{ opacity: 0 }, { opacity: 1 }], { delay: delay + 150, duration: 300 });
+    this.add(
+      cards.added.token,
+      [
+        { opacity: 0, transform: "scale(.6)" },
+        { opacity: 1, transform: "none" },
+      ],
+      { delay, duration: 380, easing: LAND },
+    );
+    for (const part of [cards.added.verdict, cards.added.sign, cards.added.note])
+      this.add(part, [{ opacity: 0 }, { opacity: 1 }], { delay: delay + 150, duration: 300 });
     this.add(cards.added.p.fill, [{ transform: "scaleX(0)" }, { transform: "none" }], { delay: delay + 100, duration: 350 });
     this.frame(cards.added.element, delay + 100, 300);
     (clock.steps ?? []).forEach((step, i) => this.grow(step, delay + i * 120, 120));
@@ -151,7 +197,10 @@ export class Motion {
     if (round.outcome.kind !== "none") kept.push(cards.added);
     const gap = Math.min(140, 1120 / Math.max(1, kept.length));
     kept.forEach((card, i) => this.fly(card.token, spans[i], { delay: delay + 420 + i * gap }));
-    this.add(caret, [{ opacity: 0 }, { opacity: 0, offset: 0.99 }, { opacity: 1 }], { duration: delay + 980 + kept.length * gap, easing: "linear" });
+    this.add(caret, [{ opacity: 0 }, { opacity: 0, offset: 0.99 }, { opacity: 1 }], {
+      duration: delay + 980 + kept.length * gap,
+      easing: "linear",
+    });
   }
 
   /** Explanations come with what they explain. */
@@ -168,6 +217,9 @@ export class Motion {
     const style = getComputedStyle(element);
     const root = getComputedStyle(this.root);
     const neutral = { borderColor: root.getPropertyValue("--line"), backgroundColor: root.getPropertyValue("--card") };
-    this.add(element, [neutral, { borderColor: style.borderColor, backgroundColor: style.backgroundColor }], { delay, duration });
+    this.add(element, [neutral, { borderColor: style.borderColor, backgroundColor: style.backgroundColor }], {
+      delay,
+      duration,
+    });
   }
 }

@@ -4,7 +4,8 @@
 const version = new URL(import.meta.url).search;
 const { h, say, mark } = await import(`./dom.js${version}`);
 const { PHASES, lanesOf, seenAt } = await import(`./model.js${version}`);
-const { count, num, pair, quoted, short, time, tokens, why } = await import(`./words.js${version}`);
+const { why } = await import(`./reasons.js${version}`);
+const { count, num, pair, quoted, short, time, tokens } = await import(`./words.js${version}`);
 
 export class Why {
   constructor() {
@@ -25,10 +26,19 @@ export function placesAt(view, round, step, token) {
   if (token === null) return { kind: "rule" };
   if (token === "outcome") {
     if (round.outcome.kind === "none") return { kind: "rule" };
-    return { kind: round.outcome.residual_mass !== null ? "residual" : "behind", rows: round.outcome.rows, chosen: round.outcome.id };
+    return {
+      kind: round.outcome.residual_mass !== null ? "residual" : "behind",
+      rows: round.outcome.rows,
+      chosen: round.outcome.id,
+    };
   }
   const draft = round.drafts[token];
-  if (draft.status === "rejected" && !view.greedy && round.outcome.residual_mass !== null && seenAt(step, round).verdicts > token) {
+  if (
+    draft.status === "rejected" &&
+    !view.greedy &&
+    round.outcome.residual_mass !== null &&
+    seenAt(step, round).verdicts > token
+  ) {
     return { kind: "residual", rows: round.outcome.rows, chosen: seenAt(step, round).committed ? round.outcome.id : null };
   }
   return { kind: "position", rows: draft.rows, chosen: draft.id, number: token + 1 };
@@ -58,15 +68,33 @@ export class Places {
     if (places.kind === "position") return [`Place ${places.number}: draft q | target p`, "", ""];
     if (places.kind === "residual") {
       const drawn = round.outcome.u === null ? "" : `, drawn with u = ${num(round.outcome.u)}`;
-      return ["Left over: max(0, p − q)", "", `sum ${num(round.outcome.residual_mass)}, scaled up to 1${places.chosen === null ? "" : drawn}`];
+      return [
+        "Left over: max(0, p − q)",
+        "",
+        `sum ${num(round.outcome.residual_mass)}${places.chosen === null ? "" : drawn}`,
+      ];
     }
     if (places.kind === "behind") {
       const drawn = round.outcome.u === null ? "the first choice is taken" : `drawn with u = ${num(round.outcome.u)}`;
-      return [round.drafts.length ? "The target at the next place" : "The target at this place", "", drawn];
+      return [
+        round.outcome.kind === "bonus" && round.drafts.length ? "The target at the next place" : "The target at this place",
+        "",
+        drawn,
+      ];
     }
-    if (!round.drafts.length) return ["The rule", "Without a draft there is nothing to judge: the target’s own token is taken.", ""];
-    if (view.greedy) return ["The rule", "A draft stays while it is the target’s first choice. The first one that is not falls, with all behind it.", ""];
-    return ["The rule", "A draft stays if u < p / q, where u is a fresh random number from 0 to 1. The first one that falls takes all behind it along.", ""];
+    if (!round.drafts.length)
+      return ["The rule", "Without a draft there is nothing to judge: the target’s own token is taken.", ""];
+    if (view.greedy)
+      return [
+        "The rule",
+        "A draft stays while it is the target’s first choice. The first one that is not falls, with all behind it.",
+        "",
+      ];
+    return [
+      "The rule",
+      "A draft stays if u < p / q, where u is a fresh random number from 0 to 1. The first that falls takes all behind it along.",
+      "",
+    ];
   }
 }
 
@@ -80,7 +108,14 @@ function listRow(places, [id, text, p, q, left]) {
   const value = h("span", { class: "n" });
   if (places.kind === "residual") {
     const overlap = p === null ? 0 : Math.min(p, q ?? 0);
-    bars.append(h("span", { class: "stack" }, h("i", { style: `width:${percent(overlap)}` }), h("b", { style: `left:${percent(overlap)};width:${percent(left)}` })));
+    bars.append(
+      h(
+        "span",
+        { class: "stack" },
+        h("i", { style: `width:${percent(overlap)}` }),
+        h("b", { style: `left:${percent(overlap)};width:${percent(left)}` }),
+      ),
+    );
     value.append(num(left));
   } else {
     if (places.kind === "position") bars.append(h("span", { class: "bar q" }, h("i", { style: `width:${percent(q)}` })));
@@ -96,21 +131,34 @@ export class Clock {
     this.mine = lane("this round");
     this.plain = lane("plain");
     this.foot = h("p", { class: "foot" });
-    this.element = h("section", { class: "box clock", "aria-label": "On the clock" }, this.title, this.mine.element, this.plain.element, this.foot);
+    this.element = h(
+      "section",
+      { class: "box clock", "aria-label": "On the clock" },
+      this.title,
+      this.mine.element,
+      this.plain.element,
+      this.foot,
+    );
   }
 
   build(view, round, number) {
     this.compared = view.method !== "plain"; // a plain round against itself says nothing
     this.lanes = lanesOf(round, number, view.plain_step_seconds);
     const { parts, scale, plain } = this.lanes;
-    this.segments = parts.map((part) => h("i", { "data-part": part.kind, style: `width:${(part.seconds / scale) * 100}%`, title: `${part.kind} ${time(part.seconds)}` }));
+    this.segments = parts.map((part) =>
+      h("i", {
+        "data-part": part.kind,
+        style: `width:${(part.seconds / scale) * 100}%`,
+        title: `${part.kind} ${time(part.seconds)}`,
+      }),
+    );
     this.mine.bar.replaceChildren(...this.segments);
     mark(this.plain.element, "hidden", plain === null);
     if (plain) {
       const width = `width:${(plain.step / scale) * 100}%`;
       this.steps = Array.from({ length: plain.steps }, () => h("i", { "data-part": "plain", style: width }));
       this.plain.bar.replaceChildren(...this.steps);
-      say(this.foot, `one plain step: ${time(plain.step)}, measured at load`);
+      say(this.foot, `plain step ${time(plain.step)}, measured at load`);
     } else say(this.foot, "a plain step was not measured for this run");
   }
 
@@ -122,7 +170,10 @@ export class Clock {
     parts.forEach((part, i) => mark(this.segments[i], "data-off", PHASES.indexOf(part.kind) > order));
     const sofar = parts.filter((part) => PHASES.indexOf(part.kind) <= order).reduce((sum, part) => sum + part.seconds, 0);
     say(this.mine.label, over ? `this round: ${tokens(made)} in ${time(total)}` : `this round: ${time(sofar)} so far`);
-    say(this.title, plain && over && this.compared ? `On the clock: ${(plain.total / total).toFixed(1)}× as fast` : "On the clock");
+    say(
+      this.title,
+      plain && over && this.compared ? `On the clock: ${(plain.total / total).toFixed(1)}× as fast` : "On the clock",
+    );
     if (!plain) return;
     mark(this.plain.element, "data-off", !over);
     say(this.plain.label, `${count(plain.steps)} plain ${plain.steps === 1 ? "step" : "steps"}: ${time(plain.total)}`);

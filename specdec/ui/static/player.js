@@ -14,7 +14,16 @@ const RESUME = 250; // ms at speed 1 between pressing Play and the next step
 export class Player {
   constructor({ show, timer, changed = () => {} }) {
     Object.assign(this, { show, startTimer: timer, changed });
-    Object.assign(this, { steps: [], rounds: [], active: false, index: 0, playing: false, following: false, speed: 1, skipped: 0 });
+    Object.assign(this, {
+      steps: [],
+      rounds: [],
+      active: false,
+      index: 0,
+      playing: false,
+      following: false,
+      speed: 1,
+      skipped: 0,
+    });
     this.timer = null;
   }
 

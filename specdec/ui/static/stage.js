@@ -1,26 +1,33 @@
 // The stage: one animated round of speculative decoding, with its controls. Streamlit calls `default` each time the data changes,
 // on the same element; everything else (place in the run, playing, speed, choice) lives here and survives that.
 
+// Every module is asked for with the same ?v=..., so that after an update no browser mixes old files with new ones.
 const version = new URL(import.meta.url).search;
-const load = (file) => import(`./${file}.js${version}`);
-const { h, say, mark } = await load("dom");
-const { seenAt, speaksOf, stepsOf } = await load("model");
-const { announce, caption } = await load("words");
-const { Player } = await load("player");
-const { Motion } = await load("motion");
-const { Cards } = await load("cards");
-const { Clock, Places, Why, tableOf } = await load("panels");
-const { TextBox } = await load("textbox");
-const { Blank, Controls, Heading, Top, isActive } = await load("frame");
+const MODULES = ["dom", "model", "words", "reasons", "player", "motion", "cards", "panels", "textbox", "frame"];
+const SHEETS = ["stage", "cards", "panels", "controls", "compact"];
+const [sheets, modules] = await Promise.all([
+  Promise.all(SHEETS.map(style)),
+  Promise.all(MODULES.map((name) => import(`./${name}.js${version}`))),
+]);
+const { h, say, mark, seenAt, speaksOf, stepsOf, caption, announce, Player, Motion, Cards, Clock, Places, Why, tableOf } =
+  Object.assign({}, ...modules);
+const { TextBox, Blank, Controls, Heading, Top, isActive } = Object.assign({}, ...modules);
 
-const sheet = new CSSStyleSheet();
-sheet.replaceSync(await (await fetch(new URL(`stage.css${version}`, import.meta.url))).text());
+async function style(name) {
+  const answer = await fetch(new URL(`${name}.css${version}`, import.meta.url));
+  if (!answer.ok) throw new Error(`The style sheet ${name}.css is missing: ${answer.status}.`);
+  const sheet = new CSSStyleSheet();
+  sheet.replaceSync(await answer.text());
+  return sheet;
+}
 
 const STAGES = new WeakMap(); // element of Streamlit -> Stage
 const PLACES = new Map(); // run -> where it was left; survives page switches
 const KEPT = 50;
-const NARROW = 44; // rem
-const MANY = 6; // more drafts than this are shown as chips
+const NARROW = 50; // rem: below, one column
+const MEDIUM = 66; // rem: below, smaller type
+const MANY = 6; // more drafts than this are shown as chips, and fewer where there is no room
+const CARD = 9.5; // rem that a card needs
 let speed = 1; // chosen once for all runs
 
 export default function stage({ parentElement, data, setStateValue }) {
@@ -37,7 +44,7 @@ export default function stage({ parentElement, data, setStateValue }) {
 class Stage {
   constructor(parent) {
     const root = parent.getRootNode();
-    if (!root.adoptedStyleSheets.includes(sheet)) root.adoptedStyleSheets = [...root.adoptedStyleSheets, sheet];
+    if (!root.adoptedStyleSheets.includes(sheets[0])) root.adoptedStyleSheets = [...root.adoptedStyleSheets, ...sheets];
     this.still = matchMedia("(prefers-reduced-motion: reduce)");
     this.run = null;
     this.selected = null;
@@ -76,8 +83,16 @@ class Stage {
     this.controls = new Controls({ player: this.player });
     const below = h("div", { class: "below" }, this.why.element, this.places.element, this.clock.element);
     this.element.append(
-      this.spoken, this.top.element, this.text.element, this.heading.element, this.bracket, this.cards.element, below,
-      this.blank.element, this.controls.element, this.table,
+      this.spoken,
+      this.top.element,
+      this.text.element,
+      this.heading.element,
+      this.bracket,
+      this.cards.element,
+      below,
+      this.blank.element,
+      this.controls.element,
+      this.table,
     );
     this.element.addEventListener("keydown", (event) => this.key(event));
     // After a click with the mouse the focus goes to the stage itself, so that Space plays and the arrows step from then on.
@@ -206,7 +221,9 @@ class Stage {
       else if (player.timer) this.motion.pause();
       this.wasPlaying = player.playing;
     }
-    const where = step ? `Round ${step.round + 1} of ${player.rounds.length}, ${step.phase}${step.token === null ? "" : ` ${step.token + 1}`}` : "";
+    const where = step
+      ? `Round ${step.round + 1} of ${player.rounds.length}, ${step.phase}${step.token === null ? "" : ` ${step.token + 1}`}`
+      : "";
     this.controls.draw(this.view, where);
     mark(this.element, "data-waiting", player.playing && player.atEnd && player.active && !player.timer);
   }
@@ -222,9 +239,11 @@ class Stage {
   /** Cards or chips, three columns or one: by the room there is, measured in rem, so that a larger base font counts. */
   layOut() {
     const rem = parseFloat(getComputedStyle(document.documentElement).fontSize) || 16;
-    const narrow = this.element.clientWidth / rem < NARROW;
-    mark(this.element, "data-width", narrow ? "narrow" : "wide");
-    mark(this.element, "data-layout", narrow || (this.cards.drafts ?? 0) > MANY ? "chips" : "cards");
+    const width = this.element.clientWidth / rem;
+    const drafts = this.cards.drafts ?? 0;
+    const chips = width < NARROW || drafts > MANY || (drafts + 1) * CARD > width;
+    mark(this.element, "data-width", width < NARROW ? "narrow" : width < MEDIUM ? "medium" : "wide");
+    mark(this.element, "data-layout", chips ? "chips" : "cards");
   }
 
   // --- speaking -----------------------------------------------------------------------------------------------------

@@ -74,10 +74,14 @@ export class TextBox {
 
   /** The whole text that is shown, exact. */
   get shown() {
-    return this.spans.filter((s) => !s.hidden).map((s) => s.textContent).join("");
+    return this.spans
+      .filter((s) => !s.hidden)
+      .map((s) => s.textContent)
+      .join("");
   }
 }
 
 const titleOf = (token) =>
-  ({ accepted: "draft, accepted", replacement: "replaced by the target", bonus: "bonus token", own: "target’s own token" })[token.origin] +
-  ` · round ${token.round + 1}`;
+  ({ accepted: "draft, accepted", replacement: "replaced by the target", bonus: "bonus token", own: "target’s own token" })[
+    token.origin
+  ] + ` · round ${token.round + 1}`;

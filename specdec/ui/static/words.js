@@ -1,8 +1,5 @@
-// Words and numbers of the stage: every sentence is made here, from this run's own numbers. Pure, no document.
+// Numbers, tokens and short words of the stage. Pure, no document. (The sentences are in reasons.js.)
 // Tokens are data: what leaves this module is plain text and reaches the page through textContent only.
-
-const version = new URL(import.meta.url).search; // the same ?v=... for every module, so that an update never mixes old and new files
-const { acceptedOf, committedBy, judgedOf } = await import(`./model.js${version}`);
 
 const NAMES = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"];
 export const count = (n) => NAMES[n] ?? String(n);
@@ -31,9 +28,26 @@ export function short(text, most = 22) {
 
 export const quoted = (text, most) => `“${short(text, most)}”`;
 
+const MARKS = {
+  ",": "comma",
+  ".": "full stop",
+  ":": "colon",
+  ";": "semicolon",
+  "!": "exclamation mark",
+  "?": "question mark",
+  "-": "hyphen",
+  "(": "opening bracket",
+  ")": "closing bracket",
+  '"': "quotation mark",
+  "'": "apostrophe",
+  "’": "apostrophe",
+  "*": "asterisk",
+};
+
 /** A token as a screen reader should say it. */
 export function spoken(text) {
   const word = text.trim();
+  if (MARKS[word]) return MARKS[word];
   if (word) return short(word, 40);
   if (text === "") return "an empty token";
   return text.includes("\n") ? "a line break" : text.includes("\t") ? "a tab" : "a space";
@@ -84,7 +98,7 @@ const DRAFTERS = {
 };
 export const drafterName = (view) => (DRAFTERS[view.drafter] ?? ["the drafter", "The drafter writes"])[0];
 const drafterWrites = (view) => (DRAFTERS[view.drafter] ?? ["the drafter", "The drafter writes"])[1];
-const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+export const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 export const SIGN = { accepted: "✓", rejected: "✕", discarded: "–", replacement: "↻", bonus: "+", own: "●", none: "■" };
 export const VERDICT = {
@@ -97,9 +111,9 @@ export const VERDICT = {
 export const ADDED = { replacement: "↻ replacement", bonus: "+ bonus", own: "● target’s own", none: "■ end" };
 
 export const ENDINGS = {
-  eos: "ended with the end-of-text token",
-  length: "ended at the length limit",
-  context: "ended at the end of the context",
+  eos: "ended by itself",
+  length: "length limit reached",
+  context: "context is full",
   stopped: "stopped",
 };
 
@@ -116,179 +130,21 @@ export function caption(view, round, step) {
   if (step.phase === "draft") {
     if (!n) return view.drafter === "lookup" ? "Prompt look-up found nothing to copy" : "nothing is drafted in this round";
     const all = round.seconds.draft.reduce((sum, s) => sum + s, 0);
-    return `${drafterWrites(view)} ${tokens(n)}${view.drafter === "lookup" ? " from the text so far" : n > 1 ? ", one after another" : ""} · ${time(all)}`;
+    const how = view.drafter === "lookup" ? " from the text so far" : n > 1 ? ", one after another" : "";
+    return `${drafterWrites(view)} ${tokens(n)}${how} · ${time(all)}`;
   }
   const cost = time(round.seconds.verify);
   if (!n) return `one pass of the target gives one token · ${cost}`;
   return `one pass of the target scores ${n === 1 ? "both" : `all ${count(n + 1)}`} positions at once · ${cost}`;
 }
 
-/** The rule under the gate of a judged draft, with its numbers. */
-export function rule(draft) {
+/** The rule under the gate of a judged draft, with its numbers; brief: for a narrow card. */
+export function rule(draft, brief = false) {
   if (draft.u === null) return "";
-  const ratio = ratioOf(draft);
+  const ratio = pair(draft.p, draft.q).join(" / ");
+  if (draft.accept_probability >= 1) return brief ? `${ratio} ≥ 1: kept` : `min(1, ${ratio}) = 1: always kept`;
   const [chance, u] = pair(draft.accept_probability, draft.u);
-  const kept = draft.status === "accepted";
-  if (draft.accept_probability >= 1) return `${ratio} = 1: always kept`;
-  return `${ratio} = ${chance} ${kept ? ">" : "≤"} ${u}`;
-}
-
-const ratioOf = (draft) => `min(1, ${pair(draft.p, draft.q).join(" / ")})`;
-
-// --- the "why" sentence -------------------------------------------------------------------------------------------
-
-/**
- * Heading and sentence for the token that the stage speaks of (null: for the state as a whole).
- * Tells nothing that the step has not shown yet, except about a token that was clicked on.
- */
-export function why(view, round, step, token) {
-  if (token === null) return whyState(view, round, step);
-  if (token === "outcome") return whyOutcome(view, round);
-  const draft = round.drafts[token];
-  if (draft.status === "discarded") return whyDiscarded(round, draft);
-  return view.greedy ? whyGreedy(round, draft) : whySampled(view, round, draft);
-}
-
-function whyState(view, round, step) {
-  const n = round.drafts.length;
-  if (step.phase === "draft") {
-    if (!n) return { title: "Nothing is drafted", text: noDrafts(view) };
-    if (view.drafter === "lookup") {
-      return { title: "A guess that costs nothing", text: "The last tokens stood in the text before. What followed them there is copied as a draft. Nothing is decided yet." };
-    }
-    const last = round.drafts[n - 1];
-    return {
-      title: "A cheap guess ahead",
-      text: `${capital(drafterName(view))} wrote ${tokens(n)} and noted for each the chance q it gave it, up to ${quoted(last.text)} with q = ${num(last.q)}. Nothing is decided yet.`,
-    };
-  }
-  if (!n) return { title: "One pass, one token", text: `${noDrafts(view)} This pass took ${time(round.seconds.verify)}.` };
-  const plain = view.plain_step_seconds;
-  const cost = plain ? `It took ${time(round.seconds.verify)}; a pass for a single token takes ${time(plain)} here.` : `It took ${time(round.seconds.verify)}.`;
-  return {
-    title: "One pass checks them all",
-    text: `The target reads ${n === 1 ? "the draft" : `all ${count(n)} drafts`} in one pass and gives its own chance p at every place, and one place further. ${cost}`,
-  };
-}
-
-function whySampled(view, round, draft) {
-  const name = quoted(draft.text);
-  if (draft.status === "accepted") {
-    if (draft.accept_probability >= 1) {
-      const [p, q] = pair(draft.p, draft.q);
-      return {
-        title: `${name} stays`,
-        text: `The target likes it ${draft.p > draft.q ? "even better than" : "as well as"} ${drafterName(view)} did (p = ${p}, q = ${q}). Then p / q is at least 1 and it is kept whatever u is; u was ${num(draft.u)}.`,
-      };
-    }
-    const [chance, u] = pair(draft.accept_probability, draft.u);
-    return {
-      title: `${name} stays, by luck of the draw`,
-      text: `${capital(drafterName(view))} was surer of it (${num(draft.q)}) than the target (${num(draft.p)}), so it stays with chance ${num(draft.p)} / ${num(draft.q)} = ${chance}. This time u = ${u} is below that: it stays.`,
-    };
-  }
-  const [chance, u] = pair(draft.accept_probability, draft.u);
-  return {
-    title: `${name} falls, ${quoted(round.outcome.text)} takes its place`,
-    text: `${capital(drafterName(view))} was surer of it (${num(draft.q)}) than the target (${num(draft.p)}), so it stays with chance ${num(draft.p)} / ${num(draft.q)} = ${chance}. This time u = ${u}, so it goes. Its place is filled from what the target wanted more.`,
-  };
-}
-
-function whyGreedy(round, draft) {
-  const name = quoted(draft.text);
-  if (draft.status === "accepted") {
-    return { title: `${name} stays`, text: `Greedy decoding asks one thing: is it the target’s first choice? It is (p = ${num(draft.p)}), so it is kept. No chance is involved.` };
-  }
-  const choice = draft.choice ?? round.outcome.text;
-  return {
-    title: `${name} falls, ${quoted(choice)} takes its place`,
-    text: `Greedy decoding asks one thing: is it the target’s first choice? That is ${quoted(choice)} (p = ${num(round.outcome.p)}), not ${name} (p = ${num(draft.p)}). So the target’s choice is taken.`,
-  };
-}
-
-function whyDiscarded(round, draft) {
-  const lost = round.drafts.find((d) => d.status === "rejected");
-  const name = quoted(draft.text);
-  if (!lost) {
-    const end = round.drafts[judgedOf(round) - 1];
-    return { title: `${name} was never judged`, text: `The text had ended before it, with ${quoted(end?.text ?? "")}. Drafts behind the end are thrown away.` };
-  }
-  return {
-    title: `${name} was never judged`,
-    text: `It was written to follow ${quoted(lost.text)}, which fell. The target scored it in the same pass (p = ${num(draft.p)}), but behind the wrong word, so that says nothing any more.`,
-  };
-}
-
-function whyOutcome(view, round) {
-  const o = round.outcome;
-  const name = quoted(o.text);
-  if (o.kind === "none") {
-    return { title: "The text ends here", text: `The run ended on an accepted draft, so the target adds nothing. ${capital(count(acceptedOf(round)))} of ${count(round.drafts.length)} drafts were kept.` };
-  }
-  if (o.kind === "replacement") {
-    const lost = round.drafts.find((d) => d.status === "rejected");
-    if (view.greedy) {
-      return { title: `${name} takes the place of ${quoted(lost.text)}`, text: `It is the target’s first choice there (p = ${num(o.p)}), known from the same pass: the replacement costs no extra time.` };
-    }
-    const left = o.rows?.find((row) => row[0] === o.id)?.[4];
-    const chance = left != null && o.residual_mass ? `: chance ${num(left)} / ${num(o.residual_mass)} = ${num(Math.min(1, left / o.residual_mass))}` : "";
-    return {
-      title: `${name} takes the place of ${quoted(lost.text)}`,
-      text: `It is drawn from what is left over where the target’s p passes the draft’s q${chance}. That tops up exactly what the drafts give too little of, so every text stays as likely as from the target alone.`,
-    };
-  }
-  if (!round.drafts.length) return { title: `${name} is the target’s own token`, text: `${noDrafts(view)} p = ${num(o.p)}.` };
-  return {
-    title: `${name} comes free`,
-    text: `${round.drafts.length === 1 ? "The draft" : `All ${count(round.drafts.length)} drafts`} stayed. The same pass already scored the place behind ${round.drafts.length === 1 ? "it" : "them"}, so the target adds one token more without another pass (p = ${num(o.p)}).`,
-  };
-}
-
-// --- what a screen reader hears -----------------------------------------------------------------------------------
-
-/** One sentence or two for a step, for aria-live. */
-export function announce(view, round, step) {
-  const n = round.drafts.length;
-  const start = `Round ${step.round + 1}.`;
-  if (step.phase === "draft") {
-    if (!n) return `${start} ${noDrafts(view)}`;
-    return `${start} ${capital(drafterName(view))} wrote ${tokens(n)}: ${round.drafts.map((d) => `${spoken(d.text)}, q ${num(d.q)}`).join("; ")}.`;
-  }
-  if (step.phase === "verify") {
-    if (!n) return `${start} One pass of the target, for one token.`;
-    return `One pass of the target scored all places: ${round.drafts.map((d) => `${spoken(d.text)}, p ${num(d.p)}`).join("; ")}.`;
-  }
-  if (step.phase === "judge") return `Draft ${step.token + 1} of ${n}, ${judged(view, round.drafts[step.token])}.`;
-  const added = committedBy(round, step.round);
-  const what = {
-    replacement: () => `${spoken(round.outcome.text)} replaces ${spoken(round.drafts.find((d) => d.status === "rejected").text)}. `,
-    bonus: () => (n ? `${spoken(round.outcome.text)} is a bonus token. ` : ""),
-    none: () => "The text ends here. ",
-  }[round.outcome.kind]();
-  return `${n ? `${capital(count(acceptedOf(round)))} of ${count(n)} drafts kept. ` : ""}${what}Round ${step.round + 1} adds: ${added.map((t) => spoken(t.text)).join(" ")}`;
-}
-
-function judged(view, draft) {
-  const verdict = draft.status === "accepted" ? "accepted" : "rejected";
-  if (view.greedy) return `${spoken(draft.text)}: ${verdict}, ${draft.status === "accepted" ? "it is the target’s first choice" : `the target’s first choice is ${spoken(draft.choice ?? "")}`}`;
-  const [chance, u] = pair(draft.accept_probability, draft.u ?? 0);
-  return `${spoken(draft.text)}: ${verdict}, u ${u} is ${draft.status === "accepted" ? "below" : "not below"} ${chance}`;
-}
-
-/** The name of a card, with what it shows in this state and no more. */
-export function cardLabel(view, round, i, look) {
-  const d = round.drafts[i];
-  const known = [`Draft ${i + 1} of ${round.drafts.length}: ${spoken(d.text)}`, `draft q ${num(d.q)}`];
-  if (look !== "drafted") known.push(`target p ${num(d.p)}`);
-  if (look === "accepted" || look === "rejected") known.push(judged(view, d).split(": ")[1]);
-  if (look === "discarded") known.push("discarded, never judged");
-  return known.join(", ");
-}
-
-export function outcomeLabel(view, round, shown) {
-  if (!shown) return "The target’s own token of this round: not shown yet";
-  const o = round.outcome;
-  if (o.kind === "none") return "The target adds nothing: the text ended";
-  const kind = o.kind === "replacement" ? "replacement" : round.drafts.length ? "bonus token" : "the target’s own token";
-  return `${spoken(o.text)}, ${kind}, target p ${num(o.p)}`;
+  const result = `${chance} ${draft.status === "accepted" ? ">" : "≤"} ${u}`;
+  const whole = `min(1, ${ratio}) = ${result}`;
+  return brief || whole.length > 31 ? `${ratio} = ${result}` : whole;
 }
