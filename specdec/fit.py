@@ -60,9 +60,7 @@ def _compare_vocabularies(target: Any, draft: Any, common: int) -> None:
             # One of them may leave an id empty that the other uses, but not know the same string by another id.
             text, elsewhere = (ours, theirs) if other is None else (other, mine)
             if elsewhere.get(text, id) != id:
-                raise _Difference(
-                    f"{text!r} has different token ids: {mine[text]} for the target and {theirs[text]} for the draft"
-                )
+                raise _Difference(f"{text!r} has different token ids: {mine[text]} for the target and {theirs[text]} for the draft")
 
 
 def _compare_encodings(target: Any, draft: Any) -> None:
@@ -70,10 +68,8 @@ def _compare_encodings(target: Any, draft: Any) -> None:
     for text in (*PROBES, *(f"a{token}b" for token in control)):
         ours, other = (list(t.encode(text, add_special_tokens=False)) for t in (target, draft))
         if ours != other:
-            place = next((i for i, (a, b) in enumerate(zip(ours, other)) if a != b), min(len(ours), len(other)))
-            shown = [
-                repr("".join(t.convert_ids_to_tokens(ids[place : place + 1]))) for t, ids in ((target, ours), (draft, other))
-            ]
+            place = next((i for i, (a, b) in enumerate(zip(ours, other, strict=False)) if a != b), min(len(ours), len(other)))
+            shown = [repr("".join(t.convert_ids_to_tokens(ids[place : place + 1]))) for t, ids in ((target, ours), (draft, other))]
             raise _Difference(
                 f"{text!r} is cut differently: token {place + 1} is {shown[0]} for the target and {shown[1]} for the draft"
             )

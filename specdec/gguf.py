@@ -178,6 +178,6 @@ class GGUF:
             [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)]
         )
         tokenizer.decoder = decoders.ByteLevel()
-        control = [t for t, kind in zip(tokens, self.header["tokenizer.ggml.token_type"]) if kind == _CONTROL]
+        control = [t for t, kind in zip(tokens, self.header["tokenizer.ggml.token_type"], strict=True) if kind == _CONTROL]
         tokenizer.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in control])
         return tokenizer

@@ -39,6 +39,8 @@ from specdec.trace import PairInfo
 
 __all__ = ["CATALOGUE", "DEFAULT_PAIR", "Pair", "PairSpec", "load_pair", "make_pair"]
 
+_EMBEDDED_NAMES = (EMBEDDED, CATALOGUE[EMBEDDED].target)
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Pair:
@@ -85,13 +87,13 @@ class Pair:
 
     def info(self, drafter: str) -> PairInfo:
         """What a trace says about the pair when `drafter` proposed."""
-        draft = self.draft if drafter == "draft" else None
+        draft = self.draft if drafter == "draft" else self.attached.get(drafter)
         return PairInfo(
             name=self.name,
             target=self.target_name,
-            draft=self.draft_name if draft else None,
+            draft=None if draft is None else self.draft_name if drafter == "draft" else f"trained {drafter}",
             target_parameters=self.target.parameters,
-            draft_parameters=draft.parameters if draft else None,
+            draft_parameters=getattr(draft, "parameters", None),
             dtype=self.dtype,
             vocabulary=self.vocabulary,
             context=self.context,
@@ -142,10 +144,10 @@ def load_pair(
     number_format = check_room(sum(w.parameters for w in weights), formats.pop() if len(formats) == 1 else "bfloat16")
     models = [
         load_model(folder, name=_last(model), device=chosen, dtype=number_format, progress=progress)
-        for model, folder in zip(names, folders)
+        for model, folder in zip(names, folders, strict=True)
     ]
     tokenizers = [load_tokenizer(folder) for folder in folders]
-    return make_pair(
+    pair = make_pair(
         models[0],
         tokenizers[0],
         draft=models[1] if len(models) > 1 else None,
@@ -156,6 +158,11 @@ def load_pair(
         draft_name=_last(draft_name) if draft_name else None,
         progress=progress,
     )
+    if target_name not in _EMBEDDED_NAMES:
+        return pair
+    from specdec.attached import with_trained_drafters  # what was trained for this target and for no other
+
+    return with_trained_drafters(pair)
 
 
 def make_pair(
@@ -190,9 +197,7 @@ def make_pair(
     runner = _runner(target, vocabulary, target_name)
     draft_runner = None if draft is None else _runner(draft, vocabulary, draft_name)
     if draft_runner and draft_runner.device != runner.device:
-        raise PairError(
-            f"{target_name} is on {runner.device} and {draft_name} on {draft_runner.device}: load both on one device."
-        )
+        raise PairError(f"{target_name} is on {runner.device} and {draft_name} on {draft_runner.device}: load both on one device.")
     contexts = [runner.context, *([draft_runner.context] if draft_runner else [])]
     return Pair(
         name=name,
@@ -227,7 +232,7 @@ def _last(name: str) -> str:
 
 
 def _locate(name: str, progress: Progress, check_room: RoomCheck) -> Path:
-    if name in (EMBEDDED, CATALOGUE[EMBEDDED].target):
+    if name in _EMBEDDED_NAMES:
         return fetch_embedded(progress=progress)
     return find_model(name, progress=progress, check_room=check_room)
 

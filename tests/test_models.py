@@ -1,6 +1,8 @@
 """A pair is found, fits the machine, fits together, can roll back, or is refused in one sentence."""
 
+import dataclasses
 import shutil
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -73,9 +75,7 @@ def test_two_folders_become_a_pair_without_a_network(saved, no_network):
     reference = make_model(vocabulary=268, layers=2, seed=0)
     ids = pair.encode("the end", raw=False)
     with torch.inference_mode():
-        torch.testing.assert_close(
-            pair.target.open().forward(ids), reference(torch.tensor([ids])).logits[0], atol=1e-5, rtol=1e-5
-        )
+        torch.testing.assert_close(pair.target.open().forward(ids), reference(torch.tensor([ids])).logits[0], atol=1e-5, rtol=1e-5)
 
 
 def test_a_target_alone_has_the_drafters_that_need_no_model(saved):
@@ -85,6 +85,7 @@ def test_a_target_alone_has_the_drafters_that_need_no_model(saved):
 
 def test_one_side_of_a_named_pair_can_be_exchanged(saved, monkeypatch):
     monkeypatch.setattr(models, "fetch_embedded", lambda progress: saved / "target")
+    monkeypatch.setattr("specdec.attached.with_trained_drafters", lambda pair: pair)
     pair = load_pair("embedded", draft=str(saved / "draft"), device="cpu")
     assert pair.title == "SmolLM2-135M-Instruct with draft" and pair.drafters[0] == "draft"
     assert load_pair(draft=str(saved / "draft"), device="cpu").title == pair.title
@@ -93,7 +94,8 @@ def test_one_side_of_a_named_pair_can_be_exchanged(saved, monkeypatch):
 
 def test_loading_draws_no_bars_of_its_own(saved, capfd):
     load_pair(target=str(saved / "target"), device="cpu")
-    assert "it/s" not in "".join(capfd.readouterr()) and "Loading weights" not in "".join(capfd.readouterr())
+    shown = "".join(capfd.readouterr())
+    assert "it/s" not in shown and "Loading weights" not in shown
 
 
 def test_the_number_format_is_as_asked(saved):
@@ -264,6 +266,20 @@ def test_a_window_rolls_back_beyond_its_edge_or_is_refused():
     with torch.inference_mode():
         expected = model(torch.tensor([[*ids[:14], 50, 60]])).logits[0, -1]
     torch.testing.assert_close(sequence.forward([50, 60])[-1], expected, atol=1e-5, rtol=1e-4)
+
+
+def test_the_trained_drafters_join_the_embedded_target_and_no_other(saved, monkeypatch):
+    import specdec.attached
+
+    def with_trained_drafters(pair):
+        return dataclasses.replace(pair, attached={"head": SimpleNamespace(parameters=77)})
+
+    monkeypatch.setattr(specdec.attached, "with_trained_drafters", with_trained_drafters)
+    monkeypatch.setattr(models, "fetch_embedded", lambda progress: saved / "target")
+    pair = load_pair(device="cpu")
+    assert pair.drafters == ("head", "early-exit", "lookup")
+    assert (pair.info("head").draft, pair.info("head").draft_parameters) == ("trained head", 77)
+    assert load_pair(target=str(saved / "target"), device="cpu").drafters == ("early-exit", "lookup")
 
 
 # the embedded pair

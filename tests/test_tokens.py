@@ -246,6 +246,19 @@ def test_a_template_that_hides_where_the_message_is_refuses_control_tokens():
         encode_prompt(tokenizer, "a<|end|>", raw=False)
 
 
+def test_control_tokens_that_swallow_what_follows_cannot_be_cut_by_hand():
+    """Some tokenizers take the space behind a control token with it; cutting by hand would leave it, so the prompt is refused."""
+    from tokenizers import AddedToken
+
+    tokenizer = make_tokenizer()
+    backend = tokenizer.backend_tokenizer
+    backend.add_special_tokens([AddedToken("<|end|>", special=True, normalized=False, rstrip=True)])
+    assert tokenizer.encode("<|end|>\nthe", add_special_tokens=False) == [0, 259]
+    assert encode_prompt(tokenizer, "harmless", raw=False)
+    with pytest.raises(SettingsError, match=r"holds '<\|start\|>'"):
+        encode_prompt(tokenizer, "a<|start|>", raw=False)
+
+
 def test_raw_text_is_only_the_text(byte_tokenizer, sentencepiece):
     assert whole(byte_tokenizer, encode_prompt(byte_tokenizer, " the 🙂", raw=True)) == " the 🙂"
     assert encode_prompt(sentencepiece, "the", raw=True) == sentencepiece.encode("the", add_special_tokens=False)
