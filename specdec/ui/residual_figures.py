@@ -1,0 +1,144 @@
+"""The figures of the page "Why is the result exactly the target's?": p and q of a few words, what is accepted, what is left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from specdec.goodness import band
+from specdec.mistakes import MISTAKES, Rule, residual
+from specdec.ui import charts
+from specdec.ui.charts import KEPT, LEFT, Figure, P, Q, View, escape
+from specdec.ui.figures import OTHERS
+
+HEIGHT = 330
+
+
+def _words(words: Sequence[str]) -> Figure:
+    """An axis of words. They are told apart by their place, for two tokens may look alike."""
+    labels = [f"<i>{w}</i>" if w == OTHERS else escape(w) for w in words]
+    return {"tickvals": list(range(len(words))), "ticktext": labels, "range": [-0.6, len(words) - 0.4], "tickfont": {"size": 15}}
+
+
+def _top(*rows: np.ndarray) -> Figure:
+    return {"range": [0, min(1.02, max(0.3, *(float(r.max()) for r in rows)) * 1.12)]}
+
+
+def two_distributions(words: Sequence[str], p: np.ndarray, q: np.ndarray) -> View:
+    """q and p side by side, the part that both have laid over them."""
+    x, common = np.arange(len(words)), np.minimum(p, q)
+    hover = [
+        f"{escape(w)}<br>draft q {b:.3f}<br>target p {a:.3f}<br>in common {c:.3f}" for w, a, b, c in zip(words, p, q, common)
+    ]
+    shade = charts.bars(x.tolist(), charts.numbers(common), f"in common: {common.sum():.2f}", KEPT, hover=hover, width=0.84)
+    shade["marker"] |= {"opacity": 0.4, "line": {"width": 1.5, "color": KEPT}}
+    data = [
+        charts.bars((x - 0.2).tolist(), charts.numbers(q), "draft q", Q, hatched=True, hover=hover, width=0.38),
+        charts.bars((x + 0.2).tolist(), charts.numbers(p), "target p", P, hover=hover, width=0.38),
+        shade,
+    ]
+    figure = charts.figure(
+        data, x="next token", y="probability", height=HEIGHT, xaxis=_words(words), yaxis=_top(p, q), barmode="overlay"
+    )
+    rows = [
+        {"token": w, "p": float(a), "q": float(b), "min(p, q)": float(c), "chance to be kept": float(c / b) if b else None}
+        for w, a, b, c in zip(words, p, q, common)
+    ]
+    return View(figure, "Draft and target distribution. " + " ".join(h.replace("<br>", ", ") + "." for h in hover), rows)
+
+
+def two_parts(words: Sequence[str], p: np.ndarray, q: np.ndarray) -> View:
+    """Accepted part and replaced part of each token, one on the other: together they are p."""
+    x, common, rest = list(range(len(words))), np.minimum(p, q), np.maximum(0, p - q)
+    left, mass = residual(p, q)
+    kept_hover = [f"{escape(w)}<br>drafted and accepted: {c:.3f}" for w, c in zip(words, common)]
+    left_hover = [
+        f"{escape(w)}<br>as a replacement: {mass:.2f} × residual {b:.3f} = {r:.3f}" for w, b, r in zip(words, left, rest)
+    ]
+    data = [
+        charts.bars(x, charts.numbers(common), f"accepted: {common.sum():.2f}", KEPT, hover=kept_hover, width=0.6),
+        charts.bars(x, charts.numbers(rest), f"replaced: {rest.sum():.2f}", LEFT, hatched=True, hover=left_hover, width=0.6),
+        charts.points(
+            x, p, "target p", P, symbol="line-ew-open", size=46, hover=[f"{escape(w)}<br>p {a:.3f}" for w, a in zip(words, p)]
+        ),
+    ]
+    data[-1]["marker"] = {"color": P, "symbol": "line-ew-open", "size": 46, "line": {"width": 4, "color": P}}
+    figure = charts.figure(
+        data, x="emitted token", y="probability", height=HEIGHT, xaxis=_words(words), yaxis=_top(p, q), barmode="stack"
+    )
+    rows = [
+        {"token": w, "accepted": float(c), "replaced": float(r), "together": float(c + r), "p": float(a), "residual": float(b)}
+        for w, c, r, a, b in zip(words, common, rest, p, left)
+    ]
+    told = " ".join(
+        f"{escape(w)}: accepted {c:.3f} and replaced {r:.3f} make {c + r:.3f}." for w, c, r in zip(words, common, rest)
+    )
+    return View(figure, "Accepted part and replaced part of each token add up to p. " + told, rows)
+
+
+def drawn(words: Sequence[str], rule: Rule, counts: np.ndarray) -> View:
+    """What the dice gave, beside what should come out with its 95 % band, and, for a mistake, what it leads to."""
+    x, total = list(range(len(words))), max(1, int(counts.sum()))
+    share, reach = counts / total, band(rule.wanted, total)
+    hover = [
+        f"{escape(w)}<br>drawn {c:,} of {total:,}: {s:.4f}<br>wanted {a:.4f} ± {b:.4f}"
+        for w, c, s, a, b in zip(words, counts, share, rule.wanted, reach)
+    ]
+    wanted = charts.points(
+        x, rule.wanted, "wanted, with a band that holds 95 of 100", P, symbol="line-ew-open", size=40, hover=hover
+    )
+    wanted["marker"] = {"color": P, "symbol": "line-ew-open", "size": 40, "line": {"width": 4, "color": P}}
+    wanted["error_y"] = {"type": "data", "array": charts.numbers(reach), "color": P, "thickness": 2, "width": 8}
+    data = [charts.bars(x, charts.numbers(share), f"drawn: {total:,} tokens", KEPT, hover=hover, width=0.6)]
+    data[0]["marker"] |= {"opacity": 0.5}  # the band has to be seen on it
+    if rule.bias > 1e-9:
+        data[0]["marker"]["color"] = LEFT
+        law = charts.points(x, rule.law, "where this mistake leads", LEFT, symbol="x", size=11)
+        data.append(law)
+    data.append(wanted)
+    figure = charts.figure(
+        data,
+        x="emitted token",
+        y="share of the tokens drawn",
+        height=HEIGHT + 40,
+        xaxis=_words(words),
+        yaxis=_top(share, rule.wanted),
+    )
+    rows = [
+        {"token": w, "drawn": int(c), "share": float(s), "wanted": float(a), "± 95 %": float(b), "law of the rule": float(e)}
+        for w, c, s, a, b, e in zip(words, counts, share, rule.wanted, reach, rule.law)
+    ]
+    return View(figure, "Shares of the drawn tokens. " + " ".join(h.replace("<br>", ", ") + "." for h in hover), rows)
+
+
+def all_mistakes(titles: dict[str, str], p: np.ndarray, q: np.ndarray) -> View:
+    """How many tokens come out wrong with each mistake, for this p and q."""
+    found = {name: make(p, q).bias for name, make in MISTAKES.items()}
+    order = sorted(found, key=lambda n: (found[n], n != "exact"))
+    values = [100 * found[n] for n in order]
+    data = [
+        charts.bars(
+            charts.numbers(values),
+            [titles[n] for n in order],
+            "bias",
+            LEFT,
+            orientation="h",
+            text=[f"{v:.1f}" for v in values],
+            textposition="outside",
+            cliponaxis=False,
+            hover=[f"{titles[n]}: total variation {found[n]:.4f}" for n in order],
+        )
+    ]
+    data[0]["marker"]["color"] = [KEPT if n == "exact" else LEFT for n in order]
+    figure = charts.figure(
+        data,
+        x="tokens of 100 that come out wrong (total variation)",
+        y="",
+        height=HEIGHT + 40,
+        legend=False,
+        xaxis={"rangemode": "tozero"},
+        yaxis={"tickfont": {"size": 14}},
+    )
+    rows = [{"rule": titles[n], "total variation": found[n]} for n in reversed(order)]
+    return View(figure, "Bias of each mistake. " + " ".join(f"{titles[n]}: {found[n]:.3f}." for n in reversed(order)), rows)
