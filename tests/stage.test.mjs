@@ -124,7 +124,14 @@ test("white space, control and turning characters of a token are visible, bytes 
   assert.equal(visible(""), "⟨empty⟩");
   assert.equal(visible("⟨F0 9F⟩"), "⟨F0 9F⟩");
   assert.equal(quoted("x".repeat(60), 10), "“xxxxx…xxxx”");
-  assert.deepEqual(["\n", " ", "", " the", ","].map(spoken), ["a line break", "a space", "an empty token", "the", "comma"]);
+  assert.deepEqual(["\n", " ", "", " the", ",", "constructor"].map(spoken), [
+    "a line break",
+    "a space",
+    "an empty token",
+    "the",
+    "comma",
+    "constructor",
+  ]);
 });
 
 // --- numbers ------------------------------------------------------------------------------------------------------

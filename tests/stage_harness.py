@@ -23,7 +23,8 @@ query = st.query_params
 name = query.get("sample", "rejected")
 mode = query.get("mode", "recorded")
 trace = SAMPLES[name]()
-css = ".block-container{padding:3.75rem 3rem 1rem !important}@media(max-width:700px){.block-container{padding:3.75rem 1rem !important}}"
+css = ".block-container{padding:3.75rem 3rem 1rem !important}"
+css += "@media(max-width:700px){.block-container{padding:3.75rem 1rem !important}}"
 if "big" in query:
     css += f"html{{font-size:{int(query['big'])}px !important}}"
 st.html(f"<style>{css}</style>")

@@ -1,4 +1,4 @@
-"""What the stage is told (pure Python), and its pure JavaScript under Node. The stage in a real browser: test_stage_browser.py."""
+"""What the stage is told, and its pure JavaScript under Node. The stage in a real browser: test_stage_browser.py."""
 
 from __future__ import annotations
 
@@ -64,6 +64,11 @@ def test_the_list_of_a_position_has_the_drafted_token_even_when_neither_model_fa
                 row = next(r for r in draft["rows"] if r[0] == draft["id"])
                 assert row[2:] == [draft["p"], draft["q"]]
                 assert len(draft["rows"]) <= ROWS
+
+
+def test_a_token_that_a_one_hot_draft_does_not_list_has_q_0_and_not_an_unknown_q():
+    draft = view_dict(SAMPLES["lookup"]())["rounds"][1]["drafts"][0]
+    assert [row[3] for row in draft["rows"]] == [1.0, 0.0, 0.0, 0.0, 0.0]
 
 
 def view_dict(trace):

@@ -18,7 +18,7 @@ from specdec.ui.stage import STATIC
 
 pytestmark = pytest.mark.browser
 HERE = Path(__file__).parent
-CHROMIUM = os.environ.get("SPECDEC_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser") or "/usr/bin/chromium"
+CHROMIUM = os.environ.get("SPECDEC_CHROMIUM") or shutil.which("chromium") or "/usr/bin/chromium"
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 STAGE = "[...document.querySelectorAll('*')].map((e) => e.shadowRoot?.querySelector('.stage')).find(Boolean)"
 
@@ -47,10 +47,9 @@ def address(tmp_path_factory):
     options = ["headless=true", "enableStaticServing=true", "fileWatcherType=none"]
     command += [f"--server.{o}" for o in options] + ["--browser.gatherUsageStats=false", "--runner.postScriptGC=false"]
     paths = os.pathsep.join([str(HERE.parent), str(HERE)])
+    environment = os.environ | {"PYTHONPATH": paths, "PYTHONUNBUFFERED": "1"}
     with log.open("w") as out:
-        server = subprocess.Popen(
-            command, cwd=folder, stdout=out, stderr=subprocess.STDOUT, env=os.environ | {"PYTHONPATH": paths, "PYTHONUNBUFFERED": "1"}
-        )
+        server = subprocess.Popen(command, cwd=folder, stdout=out, stderr=subprocess.STDOUT, env=environment)
     try:
         for _ in range(240):
             if found := re.search(r"http://127\.0\.0\.1:([1-9]\d*)", log.read_text()):
@@ -306,9 +305,10 @@ def test_a_round_fits_a_projector_and_keeps_its_height_in_every_state(open_stage
         top, bottom, boxes = page.evaluate(
             f"""(() => {{
                 const s = {STAGE};
-                const cut = [...s.querySelectorAll('.box, .judge, .controls')].filter((e) => e.offsetParent && e.scrollHeight > e.clientHeight + 1);
+                const parts = [...s.querySelectorAll('.box, .judge, .controls')].filter((e) => e.offsetParent);
+                const cut = parts.filter((e) => e.scrollHeight > e.clientHeight + 1).map((e) => e.textContent);
                 const box = s.querySelector('.controls').getBoundingClientRect();
-                return [s.getBoundingClientRect().top, box.bottom, cut.map((e) => e.textContent)];
+                return [s.getBoundingClientRect().top, box.bottom, cut];
             }})()"""
         )
         heights.add(round(bottom - top))

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from specdec.trace import Draft, Outcome, Round, Settings, Trace
+from specdec.trace import TOP, Draft, Outcome, Round, Settings, TokenProbability, Trace
 
 State = Literal["empty", "loading", "queued", "running", "done", "stopped", "failed"]
 Kind = Literal["recording", "live"]
@@ -189,11 +189,20 @@ def position_rows(draft: Draft) -> list[list[Any]]:
 
     p or q is None where the trace does not list that token for that model.
     """
-    p, q = {t.id: t.probability for t in draft.top_p}, {t.id: t.probability for t in draft.top_q}
-    p[draft.id], q[draft.id] = draft.p, draft.q
+    p, q = _listed(draft.top_p) | {draft.id: draft.p}, _listed(draft.top_q) | {draft.id: draft.q}
     texts = {t.id: t.text for t in (*draft.top_p, *draft.top_q)} | {draft.id: draft.text}
     ranked = sorted(texts, key=lambda i: -max(p.get(i, 0.0), q.get(i, 0.0)))
-    return [[i, texts[i], _six(p.get(i)), _six(q.get(i))] for i in _keep(ranked, draft.id, ROWS)]
+    other_p, other_q = _unlisted(draft.top_p), _unlisted(draft.top_q)
+    return [[i, texts[i], _six(p.get(i, other_p)), _six(q.get(i, other_q))] for i in _keep(ranked, draft.id, ROWS)]
+
+
+def _listed(top: tuple[TokenProbability, ...]) -> dict[int, float]:
+    return {t.id: t.probability for t in top}
+
+
+def _unlisted(top: tuple[TokenProbability, ...]) -> float | None:
+    """Probability of a token that is not in the list: 0 when the list is shorter than a trace keeps, else unknown."""
+    return 0.0 if len(top) < TOP else None
 
 
 def residual_rows(outcome: Outcome, rejected: Draft | None) -> list[list[Any]]:
@@ -210,12 +219,11 @@ def residual_rows(outcome: Outcome, rejected: Draft | None) -> list[list[Any]]:
         drawn = {outcome.id: outcome.p} if outcome.id is not None else {}
         ranked = _keep(list(texts), outcome.id, ROWS)
         return [[i, texts[i], _six(chance.get(i, drawn.get(i))), None, None] for i in ranked]
-    p, q = {t.id: t.probability for t in rejected.top_p}, {t.id: t.probability for t in rejected.top_q}
-    p[rejected.id], q[rejected.id] = rejected.p, rejected.q
+    p, q = _listed(rejected.top_p) | {rejected.id: rejected.p}, _listed(rejected.top_q) | {rejected.id: rejected.q}
     rows = []
     for i in _keep([i for i in texts if i != rejected.id], outcome.id, ROWS - 1):
         left = chance[i] * outcome.residual_mass if i in chance else None
-        p_here, q_here = p.get(i, outcome.p if i == outcome.id else None), q.get(i)
+        p_here, q_here = p.get(i, outcome.p if i == outcome.id else None), q.get(i, _unlisted(rejected.top_q))
         if left and p_here is not None and q_here is None:  # the trace lists ten tokens of q, the difference gives the rest
             q_here = max(0.0, p_here - left)
         if left and p_here is None and q_here is not None:

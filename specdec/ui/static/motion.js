@@ -23,8 +23,8 @@ export class Motion {
     return animation;
   }
 
-  /** Let a copy of a token fly from one place to another; `target` appears when it lands. */
-  fly(from, target, { delay, duration = 560 }) {
+  /** Let a copy of a token fly to its place in the text, which will have scrolled by `ahead` px; `target` appears when it lands. */
+  fly(from, target, { delay, ahead, duration = 560 }) {
     const box = this.root.getBoundingClientRect();
     const a = from.getBoundingClientRect();
     const b = target.getClientRects()[0] ?? target.getBoundingClientRect();
@@ -35,7 +35,7 @@ export class Motion {
     Object.assign(ghost.style, { left: `${a.left - box.left}px`, top: `${a.top - box.top}px` });
     this.root.append(ghost);
     this.ghosts.add(ghost);
-    const [x, y] = [b.left - a.left, b.top - a.top];
+    const [x, y] = [b.left - a.left, b.top - ahead - a.top];
     const frames = [
       { transform: "none", opacity: 0 },
       { transform: `translate(${x * 0.08}px, ${y * 0.15 - 6}px) scale(1.08)`, opacity: 1, offset: 0.15 },
@@ -169,7 +169,7 @@ export class Motion {
   }
 
   /** The tail fades, the target's token appears, kept tokens fly into the text. */
-  commit({ cards, round, spans, clock, caret, words }) {
+  commit({ cards, round, spans, clock, caret, words, ahead }) {
     this.reveal(words, 200);
     let delay = 0;
     cards.cards.forEach((card, i) => {
@@ -196,7 +196,7 @@ export class Motion {
     const kept = round.drafts.map((d, i) => (d.status === "accepted" ? cards.cards[i] : null)).filter(Boolean);
     if (round.outcome.kind !== "none") kept.push(cards.added);
     const gap = Math.min(140, 1120 / Math.max(1, kept.length));
-    kept.forEach((card, i) => this.fly(card.token, spans[i], { delay: delay + 420 + i * gap }));
+    kept.forEach((card, i) => this.fly(card.token, spans[i], { delay: delay + 420 + i * gap, ahead }));
     this.add(caret, [{ opacity: 0 }, { opacity: 0, offset: 0.99 }, { opacity: 1 }], {
       duration: delay + 980 + kept.length * gap,
       easing: "linear",

@@ -63,14 +63,14 @@ function whySampled(view, round, draft) {
   const [chance, u] = pair(draft.accept_probability, draft.u);
   const kept = draft.status === "accepted";
   const text = sentence(
-    `${capital(drafter)} was surer of it (${q}) than the target (${p}), so it stays with chance ${p} / ${q} = ${chance}.`,
+    draft.q >= 1
+      ? `${capital(drafter)} knows no doubt (q = 1), the target gives it ${p}, so it stays with chance ${chance}.`
+      : `${capital(drafter)} was surer of it (${q}) than the target (${p}), so it stays with chance ${p} / ${q} = ${chance}.`,
     kept ? `This time u = ${u} is below that: it stays.` : `This time u = ${u}, so it goes.`,
     kept ? "" : "Its place is filled from what the target wanted more.",
   );
-  return {
-    title: kept ? `${name} stays, by luck of the draw` : `${name} falls, ${quoted(round.outcome.text)} takes its place`,
-    text,
-  };
+  if (!kept) return { title: `${name} falls, ${quoted(round.outcome.text)} takes its place`, text };
+  return { title: draft.accept_probability < 0.5 ? `${name} stays, by luck of the draw` : `${name} stays`, text };
 }
 
 function whyGreedy(round, draft) {

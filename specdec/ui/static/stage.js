@@ -209,7 +209,18 @@ class Stage {
     const spans = step.phase === "commit" ? this.text.spansOf(step.round) : [];
     const words = [why.title, why.text, places.title, places.text, places.rows, places.foot];
     this.motion.rate(this.player.rate);
-    this.motion[step.phase]({ cards, clock, bracket, sweep, step, round, spans, words, caret: this.text.caret });
+    this.motion[step.phase]({
+      cards,
+      clock,
+      bracket,
+      sweep,
+      step,
+      round,
+      spans,
+      words,
+      caret: this.text.caret,
+      ahead: this.text.ahead,
+    });
   }
 
   drawControls() {

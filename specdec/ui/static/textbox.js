@@ -53,7 +53,10 @@ export class TextBox {
     this.spans.forEach((span, i) => mark(span, "data-end", view.finish_reason === "eos" && i === this.spans.length - 1));
   }
 
-  /** Show the tokens of the first `committed` rounds. fresh: the round just committed stands out. */
+  /**
+   * Show the tokens of the first `committed` rounds. fresh: the round just committed stands out. Afterwards `ahead` is how far
+   * (px) the text still has to scroll.
+   */
   show(committed, { fresh, smooth }) {
     const end = this.ends[Math.min(committed, this.ends.length - 1)];
     const from = fresh ? this.ends[committed - 1] : end;
@@ -64,6 +67,7 @@ export class TextBox {
     const open = end ? this.waiting[end - 1] : "";
     say(this.open, open ? `⟨${open}⟩` : "");
     mark(this.open, "hidden", !open);
+    this.ahead = smooth ? Math.max(0, this.element.scrollHeight - this.element.clientHeight - this.element.scrollTop) : 0;
     this.element.scrollTo({ top: this.element.scrollHeight, behavior: smooth ? "smooth" : "instant" });
   }
 

@@ -28,26 +28,29 @@ export function short(text, most = 22) {
 
 export const quoted = (text, most) => `“${short(text, most)}”`;
 
-const MARKS = {
-  ",": "comma",
-  ".": "full stop",
-  ":": "colon",
-  ";": "semicolon",
-  "!": "exclamation mark",
-  "?": "question mark",
-  "-": "hyphen",
-  "(": "opening bracket",
-  ")": "closing bracket",
-  '"': "quotation mark",
-  "'": "apostrophe",
-  "’": "apostrophe",
-  "*": "asterisk",
-};
+// Punctuation alone, which screen readers leave out. A Map: a token may be called "constructor".
+const MARKS = new Map(
+  Object.entries({
+    ",": "comma",
+    ".": "full stop",
+    ":": "colon",
+    ";": "semicolon",
+    "!": "exclamation mark",
+    "?": "question mark",
+    "-": "hyphen",
+    "(": "opening bracket",
+    ")": "closing bracket",
+    '"': "quotation mark",
+    "'": "apostrophe",
+    "’": "apostrophe",
+    "*": "asterisk",
+  }),
+);
 
 /** A token as a screen reader should say it. */
 export function spoken(text) {
   const word = text.trim();
-  if (MARKS[word]) return MARKS[word];
+  if (MARKS.has(word)) return MARKS.get(word);
   if (word) return short(word, 40);
   if (text === "") return "an empty token";
   return text.includes("\n") ? "a line break" : text.includes("\t") ? "a tab" : "a space";
@@ -96,8 +99,9 @@ const DRAFTERS = {
   "early-exit": ["the target’s first layers", "The target’s first layers write"],
   lookup: ["prompt look-up", "Prompt look-up copies"],
 };
-export const drafterName = (view) => (DRAFTERS[view.drafter] ?? ["the drafter", "The drafter writes"])[0];
-const drafterWrites = (view) => (DRAFTERS[view.drafter] ?? ["the drafter", "The drafter writes"])[1];
+const drafterOf = (view) =>
+  Object.hasOwn(DRAFTERS, view.drafter) ? DRAFTERS[view.drafter] : ["the drafter", "The drafter writes"];
+export const drafterName = (view) => drafterOf(view)[0];
 export const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 export const SIGN = { accepted: "✓", rejected: "✕", discarded: "–", replacement: "↻", bonus: "+", own: "●", none: "■" };
@@ -131,7 +135,7 @@ export function caption(view, round, step) {
     if (!n) return view.drafter === "lookup" ? "Prompt look-up found nothing to copy" : "nothing is drafted in this round";
     const all = round.seconds.draft.reduce((sum, s) => sum + s, 0);
     const how = view.drafter === "lookup" ? " from the text so far" : n > 1 ? ", one after another" : "";
-    return `${drafterWrites(view)} ${tokens(n)}${how} · ${time(all)}`;
+    return `${drafterOf(view)[1]} ${tokens(n)}${how} · ${time(all)}`;
   }
   const cost = time(round.seconds.verify);
   if (!n) return `one pass of the target gives one token · ${cost}`;
