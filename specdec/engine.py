@@ -204,7 +204,7 @@ class Engine:
         self.pair = self.pair_name = None
         gc.unfreeze()
         self.state, self.message = "loading", ""
-        self._report("Starting", 0, None)
+        self._report("starting PyTorch", 0, None)
         try:
             self.pair = self._loader(name, self._report)
         except Exception as error:  # noqa: BLE001 - whatever goes wrong here is a message, not the end of the worker

@@ -278,6 +278,30 @@ def test_two_people_do_not_see_each_other(fake):
     assert [r.prompt for r in fake.requests] == ["first", "second"] and stage_of(first)["prompt"] == fake.trace.prompt
 
 
+@pytest.mark.parametrize(
+    ("done", "total", "spent", "said"),
+    [
+        (0, None, 3, "Fetching"),
+        (30_000_000, 90_000_000, 10, "Fetching: 30 of 90 MB, about 20 s left"),
+        (90_000_000, 90_000_000, 10, "Fetching: 90 of 90 MB"),
+        (3, 20, 0, "Fetching: 3 of 20"),
+    ],
+)
+def test_loading_says_stage_amount_and_time_left(done, total, spent, said):
+    from specdec.engine import Progress
+    from specdec.ui.panels import loading_text
+
+    assert loading_text(Progress(stage="fetching", done=done, total=total, since=time.time() - spent)) == said
+
+
+def test_the_token_chosen_at_first_is_the_one_with_most_to_show():
+    from specdec.ui.panels import default_selection
+
+    assert default_selection(SAMPLES["rejected"]().rounds) == {"round": 0, "token": 2}
+    assert default_selection(SAMPLES["bonus"]().rounds) == {"round": 0, "token": 0}
+    assert default_selection(()) is None
+
+
 def test_the_shipped_recordings_are_real_runs_that_can_be_read():
     names = sorted(p.stem for p in session.RECORDINGS.glob("*.json"))
     assert names and sorted(session.recordings()) == names

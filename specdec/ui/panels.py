@@ -55,14 +55,14 @@ def view_of(shown: Shown | None) -> StageView:
 
 def loading_text(progress: Progress) -> str:
     """ "Fetching the model: 34 of 93 MB, about 20 s left"."""
-    parts = progress.stage
+    parts = progress.stage[:1].upper() + progress.stage[1:]
     if progress.total:
         mega = progress.total >= 1_000_000
         parts += (
             f": {progress.done / 1e6:.0f} of {progress.total / 1e6:.0f} MB" if mega else f": {progress.done} of {progress.total}"
         )
     left = progress.seconds_left
-    return parts if left is None else f"{parts}, about {max(1, round(left))} s left"
+    return parts if not left else f"{parts}, about {max(1, round(left))} s left"
 
 
 def strip(trace: Trace | None) -> None:
