@@ -84,6 +84,7 @@ def save_drafter(
     stored |= {"vocabulary": vocabulary.int().contiguous(), "target_rows": fingerprint(embedding).half()}
     facts = {"format": FORMAT, "kind": kind, "shape": json.dumps(shape), "sha256": _digest(stored)}
     save_file(stored, partial, metadata=facts)
+    partial.chmod(0o644)  # it is made for its owner alone otherwise
     partial.replace(path)
 
 
