@@ -45,7 +45,9 @@ def no_client(*args, **kwargs):
 
 
 def leftovers() -> list[str]:
-    return [str(path) for path in store.home().rglob(f"*{store.PARTIAL}*")]
+    """Whatever is neither finished nor gone: partial files, and a model folder without the manifest that is written last."""
+    left = [str(path) for path in store.home().rglob(f"*{store.PARTIAL}*")]
+    return left + [str(path) for path in store.models().glob("*") if path.is_dir() and not (path / "manifest.json").exists()]
 
 
 def sentence(error: pytest.ExceptionInfo) -> str:
