@@ -47,7 +47,7 @@ class FakeRun:
 
 
 @pytest.fixture
-def fake(monkeypatch):
+def fake(monkeypatch, tmp_path):
     """The process's engine over a made-up run; `fake.permits` lets rounds happen."""
     state = SimpleNamespace(permits=threading.Semaphore(100), requests=[], trace=SAMPLES["rejected"]())
 
@@ -59,6 +59,7 @@ def fake(monkeypatch):
     monkeypatch.setattr(engine_module, "_shared", state.engine)
     # Made-up traces stand in for the shipped recordings here, so that the tests say exactly what must be seen.
     monkeypatch.setattr(session, "recordings", lambda: {"one": SAMPLES["rejected"](), "two": SAMPLES["greedy"]()})
+    monkeypatch.setattr(session, "TRAINED", tmp_path)  # no trained drafters, whatever is shipped
     yield state
     state.engine.close()
 
@@ -149,6 +150,12 @@ def test_a_bad_link_falls_back_to_the_defaults(fake):
     settle(at, "done")
     s = fake.requests[0].settings
     assert (s.drafter, s.draft_length, s.temperature, s.seed, s.raw) == ("lookup", 4, 0.0, 0, False)
+
+
+def test_the_best_drafter_that_is_there_is_offered_first(fake, tmp_path):
+    assert open_page().selectbox(key="drafter").value == "lookup"
+    (tmp_path / "head.safetensors").write_bytes(b"")
+    assert open_page().selectbox(key="drafter").value == "head"
 
 
 def test_a_run_appears_round_by_round_and_ends_with_its_figures(fake):

@@ -101,10 +101,15 @@ def take_notice() -> str:
 
 # In the order in which a person should meet them: the better ones first.
 DRAFTERS = ("head", "draft", "lookup", "early-exit")
+TRAINED = ROOT / "assets" / "drafters"
 
 
 def offered_drafters() -> tuple[str, ...]:
     """Names of the drafters that the pair offers, known without loading it; the first one is what the page begins with."""
-    pair, spec = shared().pair, CATALOGUE[DEFAULT_PAIR]
-    names = set(pair.drafters) if pair is not None else {"early-exit", "lookup", *(["draft"] if spec.draft else [])}
+    pair = shared().pair
+    if pair is not None:
+        names = set(pair.drafters)
+    else:
+        names = {"early-exit", "lookup"} | {name for name in ("head", "draft") if (TRAINED / f"{name}.safetensors").is_file()}
+        names |= {"draft"} if CATALOGUE[DEFAULT_PAIR].draft else set()
     return tuple(name for name in DRAFTERS if name in names)
