@@ -41,9 +41,7 @@ def measure_plain_step(runner: Runner, *, progress: Progress = silent) -> float:
     while len(seconds) < _MEASURE_STEPS and sum(seconds) < _MEASURE_SECONDS:
         progress("measuring", len(seconds), _MEASURE_STEPS)
         begun = time.perf_counter()
-        int(
-            sequence.forward([0], keep=1)[-1].argmax()
-        )  # a plain greedy step chooses its token, and choosing waits for the device
+        int(sequence.forward([0], keep=1)[-1].argmax())  # a plain greedy step chooses its token, and choosing waits for the device
         runner.synchronize()
         seconds.append(time.perf_counter() - begun)
     progress("measuring", _MEASURE_STEPS, _MEASURE_STEPS)
@@ -70,6 +68,43 @@ def check_roll_back(runner: Runner, *, name: str) -> None:
             f"{name} cannot be used: after taking back tokens it answers differently than if it had never seen them; choose a "
             "model with plain attention."
         )
+
+
+@torch.inference_mode()
+def check_window(runner: Runner, *, name: str) -> None:
+    """See that layers which keep a window of tokens only get back what had left it when tokens are taken back.
+
+    The model is not asked, which would take thousands of tokens: its cache is filled with the numbers of the positions instead.
+    Raises ModelError where the installed transformers loses them.
+    """
+    window = min((w for layer in _cache_layers(runner) if (w := getattr(layer, "sliding_window", None))), default=None)
+    if window is None or window >= runner.context:
+        return
+    sequence, length, back = runner.open(), window + 3, 2
+
+    def feed(count: int) -> list[torch.Tensor]:
+        positions = torch.arange(sequence.length, sequence.length + count).float().view(1, 1, -1, 1)
+        sequence.length += count
+        return [sequence.cache.update(positions, positions, index)[0].flatten() for index in range(len(sequence.cache.layers))]
+
+    try:
+        feed(window)
+        feed(length - window)
+        sequence.crop(length - back)
+        seen = feed(1)
+        expected = torch.arange(length - back + 1).float()[-window:]
+        whole = all(torch.equal(positions[-window:], expected) for positions in seen)
+    except (RuntimeError, ValueError, TypeError, AttributeError):
+        whole = False
+    if not whole:
+        raise ModelError(
+            f"{name} cannot be used: some of its layers see a window of {window:,} tokens only, and the transformers that is "
+            "installed cannot roll back in it; install a newer transformers, or choose a model with plain attention."
+        )
+
+
+def _cache_layers(runner: Runner) -> list[Any]:
+    return list(getattr(getattr(runner.open(), "cache", None), "layers", []))
 
 
 def can_exit_early(runner: Runner) -> bool:

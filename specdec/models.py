@@ -27,6 +27,7 @@ from specdec.llama import fastest_runner
 from specdec.loading import (
     can_exit_early,
     check_roll_back,
+    check_window,
     eos_ids,
     load_model,
     load_tokenizer,
@@ -244,4 +245,5 @@ def _rows(model: Any) -> int:
 def _runner(model: Any, vocabulary: int, name: str) -> Runner:
     runner = fastest_runner(model, vocabulary=vocabulary, kernel_cache=home() / "kernels.json")
     check_roll_back(runner, name=name)
+    check_window(runner, name=name)
     return runner

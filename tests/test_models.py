@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+import transformers
 from tiny import MERGES, make_model, make_tiny_pair, make_tokenizer
 
 from specdec import fetch, loading, models, runner
@@ -238,25 +239,28 @@ def test_a_cache_that_only_says_that_it_rolled_back_is_found_out(tiny_pair, monk
         loading.check_roll_back(tiny_pair("gpt2").target, name="tiny")
 
 
-def test_a_window_rolls_back_beyond_its_edge_or_is_refused():
-    """Layers that see the last 8 tokens only: after 20 tokens and a roll-back to 14, the 7 before must be there again."""
-    from transformers import MistralConfig, MistralForCausalLM
+def windowed_model(kind):
+    """Layers that see the last 8 tokens only: all of them, or every second one."""
+    from transformers import Gemma3ForCausalLM, Gemma3TextConfig, MistralConfig, MistralForCausalLM
 
+    shared = {"vocab_size": 268, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    shared |= {"num_key_value_heads": 2, "head_dim": 8, "sliding_window": 8, "max_position_embeddings": 128}
     torch.manual_seed(0)
-    config = MistralConfig(
-        vocab_size=268,
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        sliding_window=8,
-    )
-    model = MistralForCausalLM(config).eval()
+    if kind == "mistral":
+        return MistralForCausalLM(MistralConfig(**shared)).eval()
+    layer_types = ["sliding_attention", "full_attention"]
+    return Gemma3ForCausalLM(Gemma3TextConfig(**shared, layer_types=layer_types, query_pre_attn_scalar=8)).eval()
+
+
+@pytest.mark.parametrize("kind", ["mistral", "gemma"])
+def test_a_window_rolls_back_beyond_its_edge_or_is_refused(kind):
+    """After 20 tokens and a roll-back to 14 the 7 before must be there again; older versions of transformers cannot do it."""
+    model = windowed_model(kind)
     try:
         pair = make_pair(model, make_tokenizer(), measure=False)
     except ModelError as refusal:
-        assert "cannot be used" in str(refusal)
+        assert "see a window of 8 tokens only" in str(refusal) and "install a newer transformers" in str(refusal)
+        assert not hasattr(transformers.DynamicCache, "activate_past_recording")
         return
     ids = list(range(2, 22))
     sequence = pair.target.open()
@@ -266,6 +270,20 @@ def test_a_window_rolls_back_beyond_its_edge_or_is_refused():
     with torch.inference_mode():
         expected = model(torch.tensor([[*ids[:14], 50, 60]])).logits[0, -1]
     torch.testing.assert_close(sequence.forward([50, 60])[-1], expected, atol=1e-5, rtol=1e-4)
+
+
+def test_a_window_that_forgets_is_refused(monkeypatch):
+    """As if the cache could not keep what leaves the window: then the roll-back loses it, and the model is not taken."""
+    monkeypatch.setattr(transformers.DynamicCache, "activate_past_recording", lambda self: None, raising=False)
+    with pytest.raises(ModelError, match="target cannot be used: some of its layers see a window of 8 tokens only"):
+        make_pair(windowed_model("mistral"), make_tokenizer(), measure=False)
+
+
+def test_a_window_as_wide_as_the_context_is_none(monkeypatch):
+    monkeypatch.setattr(transformers.DynamicCache, "activate_past_recording", lambda self: None, raising=False)
+    model = windowed_model("mistral")
+    model.config.max_position_embeddings = 8
+    assert make_pair(model, make_tokenizer(), measure=False).context == 8
 
 
 def test_the_trained_drafters_join_the_embedded_target_and_no_other(saved, monkeypatch):
