@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import pytest
 from sample_traces import SAMPLES
 
+from specdec import metrics
 from specdec.ui.explain import against_plain, code, explain, latex, literal, number, numbers, plain, visible
 from specdec.ui.figures import OTHERS, distribution_figure, overlap_figure, rows_of
 
@@ -166,6 +168,7 @@ def test_a_message_with_somebody_elses_words_is_no_markdown():
         (1.0, "1", "1", "1"),
         (0.004, "0.004", "0.004", "0.004"),
         (2.2e-9, "2.2e-09", "almost 0", r"2.2 \cdot 10^{-9}"),
+        (1.4e-6, "1.4e-06", "0.0000014", r"1.4 \cdot 10^{-6}"),
         (0.9981, "0.9981", "0.9981", "0.9981"),
         (0.9999999, "≈ 1", "almost 1", r"{\approx}1"),
     ],
@@ -178,11 +181,28 @@ def test_numbers_that_are_compared_look_different():
     assert numbers(0.551, 0.549) == ["0.551", "0.549"] and numbers(0.5, 0.5) == ["0.50", "0.50"]
 
 
+@pytest.mark.parametrize(
+    ("p", "q", "words"),
+    [
+        (1.4e-6, 2e-4, "the target only p = 0.0000014. So it may stay with probability 0.0000014 / 0.0002 = 0.007"),
+        (2e-9, 0.9, "the target only p ≈ 0. So it may stay with probability p / q ≈ 0"),
+    ],
+)
+def test_very_small_numbers_make_sentences(rejected, p, q, words):
+    round_ = rejected.rounds[0]
+    small = dataclasses.replace(round_.drafts[2], p=p, q=q, accept_probability=p / q)
+    changed = dataclasses.replace(round_, drafts=(*round_.drafts[:2], small, *round_.drafts[3:]))
+    assert words in explain(rejected.settings, changed, 2).words
+
+
+def test_quotes_and_ampersands_are_what_they_are_in_labels(rejected):
+    round_ = rejected.rounds[0]
+    odd = dataclasses.replace(round_.drafts[0], text='"&<')
+    labels = overlap_figure(round_, odd)[0]["layout"]["yaxis"]["ticktext"]
+    assert '<b>"&amp;&lt; ✓</b>' in labels
+
+
 def test_a_slow_run_says_so_and_why_with_alpha_c_and_v(rejected):
-    import dataclasses
-
-    from specdec import metrics
-
     slow = dataclasses.replace(rejected, plain_step_seconds=1e-4)
     s = metrics.summary(slow)
     faster, sentence = against_plain(slow)

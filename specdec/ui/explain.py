@@ -74,7 +74,14 @@ def numbers(*values: float) -> list[str]:
 
 def plain(value: str) -> str:
     """A number of `number` in a sentence for a newcomer."""
-    return "almost 0" if "e-" in value else "almost 1" if value == "≈ 1" else value
+    if "e-" in value:
+        return f"{float(value):.7f}".rstrip("0") if float(value) >= 1e-6 else "almost 0"
+    return "almost 1" if value == "≈ 1" else value
+
+
+def equals(symbol: str, value: str) -> str:
+    """ "p = 0.26", or "p ≈ 0" where the number is too small to write out."""
+    return f"{symbol} ≈ {shown[-1]}" if (shown := plain(value)).startswith("almost") else f"{symbol} = {shown}"
 
 
 def latex(value: str) -> str:
@@ -98,17 +105,20 @@ def _sampled(round_: Round, draft: Draft) -> Explanation:
     p, q = numbers(draft.p, draft.q)
     chance, u = numbers(draft.accept_probability, draft.u if draft.u is not None else 0.0)
     sure = f"The drafter copied {name} and was sure of it (q = 1)"
-    sure = sure if draft.q == 1 else f"The drafter gave {name} the probability q = {plain(q)}"
+    sure = sure if draft.q == 1 else f"The drafter gave {name} the probability {equals('q', q)}"
     ratio = (
         rf"\min\left(1, \tfrac{{p(x)}}{{q(x)}}\right) = \min\left(1, \tfrac{{{latex(p)}}}{{{latex(q)}}}\right) = {latex(chance)}"
     )
     if draft.p >= draft.q:
-        words = f"{sure}, the target p = {plain(p)}. The target wants it at least as much, so it stays whatever the dice say."
+        words = f"{sure}, the target {equals('p', p)}. The target wants it at least as much, so it stays whatever the dice say."
         verdict = r"u < 1 \text{ always}"
     else:
+        quotient = (
+            f"{plain(p)} / {plain(q)} = {plain(chance)}" if "almost" not in plain(p) + plain(q) else equals("p / q", chance)
+        )
         words = (
-            f"{sure}, the target only p = {plain(p)}. So it may stay with probability {plain(p)} / {plain(q)} = {plain(chance)}. "
-            f"The dice showed u = {plain(u)}, {'below that: it stays' if accepted else 'not below that: it goes'}."
+            f"{sure}, the target only {equals('p', p)}. So it may stay with probability {quotient}. "
+            f"The dice showed {equals('u', u)}, {'below that: it stays' if accepted else 'not below that: it goes'}."
         )
         verdict = rf"u = {latex(u)} {'<' if accepted else chr(92) + 'ge'} {latex(chance)}"
     # Two lines, for the formula has to fit half a page and a phone.
@@ -145,12 +155,12 @@ def _greedy(round_: Round, draft: Draft) -> Explanation:
     name = code(draft.text)
     if draft.status == "accepted":
         p, q = numbers(draft.p, draft.q)
-        had = "the drafter copied it" if draft.q == 1 else f"the drafter had q = {plain(q)}"
+        had = "the drafter copied it" if draft.q == 1 else f"the drafter had {equals('q', q)}"
         return Explanation(
             title=f"{name} is accepted",
             words=(
                 "At temperature 0 there are no dice: a draft stays if it is the target's own first choice. "
-                f"{name} is (p = {plain(p)}; {had})."
+                f"{name} is ({equals('p', p)}; {had})."
             ),
             formula=rf"x = \operatorname{{arg\,max}}_y\, p(y), \quad p(x) = {latex(p)} \;\Rightarrow\; \text{{accepted}}",
             exact=_greedy_note(draft),
@@ -161,7 +171,7 @@ def _greedy(round_: Round, draft: Draft) -> Explanation:
         title=f"{name} is rejected, {new} takes its place",
         words=(
             "At temperature 0 there are no dice: a draft stays only if it is the target's own first choice. "
-            f"That is {new} (p = {plain(first)}) and not {name} (p = {plain(p)}), so {new} takes its place. "
+            f"That is {new} ({equals('p', first)}) and not {name} ({equals('p', p)}), so {new} takes its place. "
             "Its score was already there, from the same pass."
         ),
         formula=rf"p(x) = {latex(p)} < {latex(first)} = \max_y\, p(y) \;\Rightarrow\; \text{{rejected}}",
@@ -188,7 +198,7 @@ def _discarded(round_: Round, draft: Draft) -> Explanation:
     return Explanation(
         title=f"{name} is discarded",
         words=(
-            f"{name} was never judged: {reason}. The target's one pass had scored it as well (p = {plain(p)}), "
+            f"{name} was never judged: {reason}. The target's one pass had scored it as well ({equals('p', p)}), "
             "but that score belongs to a text that no longer exists."
         ),
         formula=rf"p(x) = {latex(p)},\; q(x) = {latex(number(draft.q))}, \quad \text{{not judged}}",
@@ -221,7 +231,7 @@ def _outcome(settings: Settings, round_: Round) -> Explanation:
     )
     return Explanation(
         title=title,
-        words=f"{why} {how} (p = {plain(p)}).",
+        words=f"{why} {how} ({equals('p', p)}).",
         formula=r"x = \operatorname{arg\,max}_y\, p(y)" if settings.greedy else rf"x \sim p, \quad p(x) = {latex(p)}",
         exact=f"This round committed {count} token{'s' if count > 1 else ''} with one pass of the target.",
     )

@@ -178,4 +178,4 @@ def _value(value: float | None) -> str:
 
 
 def _escape(text: str) -> str:
-    return html.escape(visible(text), quote=True)
+    return html.escape(visible(text), quote=False)  # Plotly knows no &quot;

@@ -92,7 +92,7 @@ def default_selection(rounds: tuple[Round, ...] | list[Round]) -> Selection | No
     """The first rejected draft that the two models partly agreed on, for it has most to show; else any; else the first token."""
     drafts = [(r.index, i, d) for r in rounds for i, d in enumerate(r.drafts)]
     rejected = [found for found in drafts if found[2].status == "rejected"]
-    telling = [found for found in rejected if 0.05 < found[2].overlap < 0.95]
+    telling = [found for found in rejected if 0.05 < found[2].overlap < 0.95 and found[2].q > 0.05]
     for found in (*telling[:1], *rejected[:1], *drafts[:1]):
         return {"round": found[0], "token": found[1]}
     return {"round": 0, "token": "outcome"} if rounds else None
