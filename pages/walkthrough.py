@@ -7,7 +7,7 @@ from specdec.ui import lesson, session, walkthrough_view
 POLL = {"queued": 1.0, "running": 0.5}  # seconds between two looks at the engine
 
 session.lease()
-with lesson.page("walkthrough"):
+with lesson.page("walkthrough", intro=walkthrough_view.step() == 0):
     at = walkthrough_view.steps()
     if at == walkthrough_view.DICE:
         walkthrough_view.dice()

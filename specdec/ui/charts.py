@@ -94,7 +94,7 @@ def points(
         "marker": {"color": colour, "symbol": symbol, "size": size, "line": {"width": 1.5, "color": "#ffffff"}},
     }
     if labels:
-        made |= {"text": list(labels), "textposition": "top center"}
+        made |= {"text": list(labels), "textposition": "middle right"}
     if hover:
         made |= {"hovertext": list(hover), "hoverinfo": "text"}
     return made

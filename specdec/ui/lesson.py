@@ -49,12 +49,13 @@ def texts(name: str) -> Any:
 
 
 @contextmanager
-def page(name: str) -> Iterator[None]:
+def page(name: str, *, intro: bool = True) -> Iterator[None]:
     """The frame of a page: the question, and a paragraph for somebody who meets the subject for the first time."""
     st.html(ROOT / "assets" / "lesson.css")
     with st.container(key="lesson"):
         st.title(text(f"{name}.title"), anchor=False)
-        st.markdown(text(f"{name}.intro"))
+        if intro:
+            st.markdown(text(f"{name}.intro"))
         yield
 
 

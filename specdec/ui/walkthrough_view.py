@@ -24,14 +24,20 @@ from specdec.ui.stage import StageView, stage
 DICE, REAL = 6, 7  # cards with something to do
 
 
-def steps() -> int:
-    """The number of the card (0 …), with buttons to go on; ?step=3 in the address is the third card."""
+def step() -> int:
+    """The number of the card, 0 …; ?step=3 in the address is the third card."""
     state, cards = st.session_state, texts("walkthrough.cards")
     if "step" not in state:
         wanted = st.query_params.get("step", "1")
         state.step = wanted if wanted.isdigit() and 1 <= int(wanted) <= len(cards) else "1"
-    with st.container(horizontal=True, gap="small", vertical_alignment="center"):
-        at = int(state.step or 1)
+    return int(state.step or 1) - 1
+
+
+def steps() -> int:
+    """Buttons to go through the cards. Returns the number of the card."""
+    cards = texts("walkthrough.cards")
+    with st.container(key="cards", horizontal=True, gap="small", vertical_alignment="center"):
+        at = step() + 1
         st.button(
             text("walkthrough.back"), icon=":material/arrow_back:", key="back", on_click=_go, args=(at - 1,), disabled=at == 1
         )

@@ -1,0 +1,252 @@
+"""The figures of the page "When does the extra model not help?": poor draft, costly draft, busy server, memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from specdec import metrics, theory
+from specdec.roofline import Device, Load, Pairing, memory, most_requests
+from specdec.trace import Trace
+from specdec.ui import charts
+from specdec.ui.charts import BONUS, KEPT, LEFT, SPEEDUP, P, Q, View, escape
+from specdec.ui.explain import origin_text
+from specdec.ui.published import T5_RUNS
+from specdec.ui.speedup_figures import Inputs
+
+REQUESTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+GIGA = 1e9
+
+
+def measured(runs: Mapping[str, Trace]) -> list[tuple[str, Trace, metrics.Summary]]:
+    """The runs whose speed-up was measured."""
+    found = [(name, trace, metrics.summary(trace)) for name, trace in runs.items()]
+    return [
+        f for f in found if f[2].speedup is not None and f[2].acceptance_rate is not None and f[2].cost_coefficient is not None
+    ]
+
+
+def _hover(name: str, trace: Trace, s: metrics.Summary) -> str:
+    return (
+        f"<b>{escape(name)}</b><br>measured: {s.speedup:.2f}×, α {s.acceptance_rate:.2f}, c {s.cost_coefficient:.2f}, "
+        f"v {s.verify_ratio or 0:.2f}<br>{escape(origin_text(trace))}"
+    )
+
+
+def poor_draft(now: Inputs, runs: Mapping[str, Trace]) -> View:
+    """Speed-up against α at the γ, c and checking cost of the sliders; recorded runs as points at their own α."""
+    x = np.linspace(0, 1, 101)
+    chosen = now.speedup(now.draft_length, x)
+    best = theory.best_draft_length(x, now.cost, now.verify).speedup
+    data = [
+        charts.line(x, best, "formula, best γ for each α", Q, dash="dash", hover="α %{x:.2f}: %{y:.2f}×"),
+        charts.line(x, chosen, f"formula, γ = {now.draft_length}", P, width=4, hover="α %{x:.2f}: %{y:.2f}×"),
+        charts.points([now.alpha], [float(now.speedup(now.draft_length))], "where the sliders are", LEFT, symbol="x", size=14),
+    ]
+    found = measured(runs)
+    if found:
+        names = [trace.settings.drafter for _, trace, _ in found]
+        data.append(
+            charts.points(
+                [s.acceptance_rate for *_, s in found],
+                [s.speedup for *_, s in found],
+                "recorded runs, measured",
+                KEPT,
+                hover=[_hover(*f) for f in found],
+                labels=names,
+            )
+        )
+    shape, words = charts.flat(1, "1×: plain decoding")
+    top = max(3.0, float(now.speedup(now.draft_length, 1.0)) * 1.05)
+    figure = charts.figure(
+        data,
+        x="acceptance rate α",
+        y=SPEEDUP,
+        shapes=[shape],
+        notes=[words],
+        xaxis={"range": [0, 1.02]},
+        yaxis={"range": [0, min(top, 8)], "ticksuffix": "×"},
+    )
+    rows = [{"α": float(a), "speed-up": float(s), "at the best γ": float(b)} for a, s, b in zip(x[::5], chosen[::5], best[::5])]
+    rows += [{"α": s.acceptance_rate, "speed-up": s.speedup, "at the best γ": f"measured: {name}"} for name, _, s in found]
+    return View(figure, f"Speed-up by the formula against the acceptance rate at γ {now.draft_length}, c {now.cost:g}.", rows)
+
+
+def costly_draft(now: Inputs, runs: Mapping[str, Trace]) -> View:
+    """Speed-up against c at the α and γ of the sliders, with the c of recorded runs marked."""
+    x = np.linspace(0, 1, 101)
+    chosen = theory.speedup(now.alpha, now.draft_length, x, float(now.verify(now.draft_length)))
+    best = theory.best_draft_length(now.alpha, x, now.verify).speedup
+    data = [
+        charts.line(x, best, "formula, best γ for each c", Q, dash="dash", hover="c %{x:.2f}: %{y:.2f}×"),
+        charts.line(x, chosen, f"formula, γ = {now.draft_length}", P, width=4, hover="c %{x:.2f}: %{y:.2f}×"),
+        charts.points([now.cost], [float(now.speedup(now.draft_length))], "where the sliders are", LEFT, symbol="x", size=14),
+    ]
+    found = measured(runs)
+    if found:
+        data.append(
+            charts.points(
+                [s.cost_coefficient for *_, s in found],
+                [s.speedup for *_, s in found],
+                "recorded runs, measured",
+                KEPT,
+                hover=[_hover(*f) for f in found],
+                labels=[trace.settings.drafter for _, trace, _ in found],
+            )
+        )
+    shape, words = charts.flat(1, "1×: plain decoding")
+    top = max(2.0, float(chosen[0]), float(best[0]), *(s.speedup for *_, s in found)) * 1.1
+    figure = charts.figure(
+        data,
+        x="cost coefficient c (draft step / plain target step)",
+        y=SPEEDUP,
+        shapes=[shape],
+        notes=[words],
+        xaxis={"range": [-0.02, 1]},
+        yaxis={"range": [0, top], "ticksuffix": "×"},
+    )
+    rows = [{"c": float(c), "speed-up": float(s), "at the best γ": float(b)} for c, s, b in zip(x[::5], chosen[::5], best[::5])]
+    return View(
+        figure, f"Speed-up by the formula against the cost of a draft step at α {now.alpha:g}, γ {now.draft_length}.", rows
+    )
+
+
+def t5_paradox() -> View:
+    """T5-XXL with three drafts: the one that agrees most is the slowest."""
+    data, rows = [], []
+    colours = {("English–German", 0): P, ("English–German", 1): KEPT, ("CNN/DailyMail", 0): LEFT, ("CNN/DailyMail", 1): BONUS}
+    for (task, temperature), colour in colours.items():
+        group = [r for r in T5_RUNS if (r.task, r.temperature) == (task, temperature)]
+        name = f"{task}, temperature {temperature}"
+        line = charts.line([r.alpha for r in group], [r.speedup for r in group], name, colour, width=2)
+        line |= {
+            "mode": "lines+markers+text",
+            "marker": {"size": [9, 13, 18], "color": colour},
+            "text": [r.draft.removeprefix("T5-") for r in group],
+            "textposition": "top center",
+            "hovertext": [f"{r.draft}, {name}<br>α {r.alpha}, γ {r.draft_length}: {r.speedup}×" for r in group],
+            "hoverinfo": "text",
+        }
+        line.pop("hovertemplate")
+        data.append(line)
+        rows += [
+            {
+                "task": r.task,
+                "temperature": r.temperature,
+                "draft": r.draft,
+                "α": r.alpha,
+                "γ": r.draft_length,
+                "speed-up": r.speedup,
+            }
+            for r in group
+        ]
+    figure = charts.figure(
+        data,
+        x="acceptance rate α",
+        y="measured speed-up",
+        xaxis={"range": [0.48, 0.87]},
+        yaxis={"range": [1, 3.8], "ticksuffix": "×"},
+    )
+    return View(
+        figure,
+        "Published: with T5-XXL, T5-large agrees most and speeds up least. "
+        + "; ".join(f"{r['draft']} α {r['α']} {r['speed-up']}×" for r in rows),
+        rows,
+    )
+
+
+def busy_server(load: Load, *, alpha: float, draft_length: int) -> View:
+    """v, c and the speed-up that remains, against the number of requests served at once."""
+    loads = [replace(load, sequences=b) for b in REQUESTS]
+    ratio = [one.verify_ratio(draft_length) for one in loads]
+    speed = [one.speedup(alpha, draft_length) for one in loads]
+    best = [one.best(alpha) for one in loads]
+    data = [
+        charts.line(
+            REQUESTS,
+            ratio,
+            f"v: checking {draft_length + 1} tokens / a plain step",
+            LEFT,
+            dash="dash",
+            hover="B = %{x}: v = %{y:.2f}",
+        ),
+        charts.line(REQUESTS, [b.speedup for b in best], "speed-up at the best γ", Q, dash="dot", hover="B = %{x}: %{y:.2f}×"),
+        charts.line(REQUESTS, speed, f"speed-up at γ = {draft_length}", P, width=4, hover="B = %{x}: %{y:.2f}×"),
+    ]
+    for trace in data:
+        trace["mode"] = "lines+markers"
+    data.append(
+        charts.points([load.sequences], [load.speedup(alpha, draft_length)], "where the slider is", LEFT, symbol="x", size=14)
+    )
+    full = most_requests(load.pairing, load.device, context=load.context, bytes_per_weight=load.bytes_per_weight, drafting=True)
+    if full < REQUESTS[-1]:
+        top = max(2.0, *ratio, *speed)
+        name = f"memory is full at B = {full}" if full else "the models do not fit into the memory"
+        data.append(charts.line([max(full, 1)] * 2, [0, top], name, BONUS, width=3, dash="longdash", hover=name))
+    shape, words = charts.flat(1, "1×: plain decoding")
+    figure = charts.figure(
+        data,
+        x="requests served at once, B",
+        y="speed-up · v",
+        shapes=[shape],
+        notes=[words],
+        xaxis={"type": "log", "tickvals": list(REQUESTS), "ticktext": [str(b) for b in REQUESTS]},
+        yaxis={"rangemode": "tozero"},
+    )
+    rows = [
+        {
+            "B": b,
+            "v": v,
+            "c": one.cost_coefficient,
+            f"speed-up γ {draft_length}": s,
+            "best γ": g.draft_length,
+            "speed-up at the best γ": g.speedup,
+        }
+        for b, v, one, s, g in zip(REQUESTS, ratio, loads, speed, best)
+    ]
+    told = " ".join(f"B {b}: v {v:.2f}, {s:.2f} times." for b, v, s in zip(REQUESTS, ratio, speed))
+    return View(figure, f"Roofline for {load.device.name}, {load.pairing.name}. {told}", rows)
+
+
+def memory_use(pairing: Pairing, device: Device, *, requests: int, context: int, bytes_per_weight: float) -> View:
+    """Weights and caches of target and draft against the memory of the device, for some numbers of requests."""
+    counts = sorted({1, 4, 16, 64, 256, requests})
+    needs = [memory(pairing, requests=n, context=context, bytes_per_weight=bytes_per_weight) for n in counts]
+    x = [str(n) for n in counts]
+    parts = (
+        ("target: weights", "target_weights", P, False),
+        ("target: caches", "target_cache", "#56B4E9", False),
+        ("draft: weights", "draft_weights", LEFT, True),
+        ("draft: caches", "draft_cache", "#E69F00", True),
+    )
+    data = []
+    for name, field, colour, hatched in parts:
+        values = [getattr(n, field) / GIGA for n in needs]
+        hover = [f"{c} requests, {name}: {v:.2f} GB" for c, v in zip(x, values)]
+        data.append(charts.bars(x, charts.numbers(values), name, colour, hatched=hatched, hover=hover))
+    shape, words = charts.flat(device.memory / GIGA, f"{device.name}: {device.memory / GIGA:.0f} GB")
+    words |= {"yanchor": "bottom"}
+    top = max(device.memory * 1.25, min(needs[-1].total, device.memory * 3)) / GIGA
+    figure = charts.figure(
+        data,
+        x="requests served at once",
+        y="memory (GB)",
+        barmode="stack",
+        shapes=[shape],
+        notes=[words],
+        xaxis={"type": "category"},
+        yaxis={"range": [0, top]},
+    )
+    rows = [
+        {
+            "requests": c,
+            **{f"{name} (GB)": getattr(n, field) / GIGA for name, field, *_ in parts},
+            "without draft (GB)": n.plain / GIGA,
+            "with draft (GB)": n.total / GIGA,
+        }
+        for c, n in zip(counts, needs)
+    ]
+    fit = [most_requests(pairing, device, context=context, bytes_per_weight=bytes_per_weight, drafting=d) for d in (False, True)]
+    return View(figure, f"Memory on {device.name}: {fit[0]} requests fit without the draft model, {fit[1]} with it.", rows)

@@ -1,0 +1,115 @@
+"""Controls and views of the page "When does the extra model not help?"."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import streamlit as st
+
+from specdec import theory
+from specdec.roofline import DEVICES, PAIRINGS, PRECISIONS, Device, Load, most_requests
+from specdec.ui import lesson, limits_figures, speedup_view
+from specdec.ui.charts import View
+from specdec.ui.lesson import text
+
+OWN = "My own figures"
+CONTEXTS = (256, 1024, 4096, 16384, 65536)
+
+
+def show(name: str, *, controls: Callable[[], object]) -> None:
+    """The view called `name`. controls: the place for its sliders, as a context."""
+    {"poor": _poor, "costly": _costly, "busy": _busy, "memory": _memory}[name](controls)
+
+
+def _poor(controls: Callable[[], object]) -> None:
+    with controls():
+        now = speedup_view.sliders()
+    needed = theory.break_even_acceptance(now.draft_length, now.cost, float(now.verify(now.draft_length)))
+    first = theory.break_even_acceptance(1, now.cost, float(now.verify(1)))
+    if needed != needed:  # nan: even α = 1 does not pay
+        lesson.answer(text("limits.poor.never", gamma=now.draft_length), good=False)
+    else:
+        lesson.answer(
+            text("limits.poor.from", gamma=now.draft_length, alpha=needed, first=min(first, 1.0)), good=now.alpha > needed
+        )
+    _view(limits_figures.poor_draft(now, lesson.runs()), "poor")
+    lesson.kind(text("limits.kind.poor"))
+
+
+def _costly(controls: Callable[[], object]) -> None:
+    with controls():
+        now = speedup_view.sliders()
+    limit = theory.break_even_cost(now.alpha, now.draft_length, float(now.verify(now.draft_length)))
+    if limit <= 0:
+        lesson.answer(text("limits.costly.never", alpha=now.alpha, gamma=now.draft_length), good=False)
+    else:
+        values = {"alpha": now.alpha, "gamma": now.draft_length, "cost": limit, "share": 1 / limit}
+        lesson.answer(text("limits.costly.upto", **values), good=now.cost < limit)
+    _view(limits_figures.costly_draft(now, lesson.runs()), "costly")
+    lesson.kind(text("limits.kind.costly"))
+    st.markdown(f"**{text('limits.t5')}**")
+    st.markdown(text("limits.t5.text"))
+    _view(limits_figures.t5_paradox(), "t5")
+    lesson.kind(text("limits.kind.t5"))
+
+
+def _hardware() -> tuple[Device, str, float, int]:
+    """device, name of the pair, bytes per weight, context: what both views of hardware share."""
+    name = st.selectbox(text("limits.device"), [*DEVICES, OWN], key="device", bind="query-params")
+    pairing = st.selectbox(text("limits.pair"), list(PAIRINGS), key="pairing", bind="query-params")
+    precision = st.selectbox(text("limits.precision"), list(PRECISIONS), key="precision", bind="query-params")
+    context = st.select_slider(text("limits.context"), CONTEXTS, 1024, key="context", format_func=lambda n: f"{n:,}")
+    if name != OWN:
+        return DEVICES[name], pairing, PRECISIONS[precision], context
+    rate = st.number_input(text("limits.own.rate"), 0.01, 100_000.0, 0.2, key="own_rate", bind="query-params")
+    band = st.number_input(text("limits.own.band"), 0.1, 100_000.0, 20.0, key="own_band", bind="query-params")
+    room = st.number_input(text("limits.own.room"), 0.5, 100_000.0, 16.0, key="own_room", bind="query-params")
+    own = Device(name=OWN, operations=rate * 1e12, bandwidth=band * 1e9, memory=room * 1e9, source=text("limits.own.source"))
+    return own, pairing, PRECISIONS[precision], context
+
+
+def _busy(controls: Callable[[], object]) -> None:
+    with controls():
+        requests = st.select_slider(text("limits.requests"), limits_figures.REQUESTS, 1, key="requests")
+        alpha = st.slider(text("alpha.label"), 0.0, 1.0, 0.8, 0.01, key="alpha", help=text("alpha.help"), bind="query-params")
+        gamma = st.slider(text("gamma.label"), 1, 24, 4, key="gamma", help=text("gamma.help"), bind="query-params")
+        device, pairing, width, context = _hardware()
+    load = Load(pairing=PAIRINGS[pairing], device=device, sequences=requests, context=context, bytes_per_weight=width)
+    loads = {
+        b: Load(pairing=load.pairing, device=device, sequences=b, context=context, bytes_per_weight=width)
+        for b in limits_figures.REQUESTS
+    }
+    paying = [b for b, one in loads.items() if one.speedup(alpha, gamma) > 1]
+    free = [b for b, one in loads.items() if one.verify_ratio(gamma) < 1.05]
+    values = {
+        "device": device.name,
+        "requests": requests,
+        "speed": load.speedup(alpha, gamma),
+        "ratio": load.verify_ratio(gamma),
+        "gamma": gamma,
+        "free": text("limits.busy.free", free=max(free)) if free else text("limits.busy.never_free"),
+        "paying": max(paying, default=0),
+    }
+    which = "all" if len(paying) == len(loads) else "some" if paying else "none"
+    lesson.answer(text(f"limits.busy.{which}", **values), good=values["speed"] >= 1)
+    _view(limits_figures.busy_server(load, alpha=alpha, draft_length=gamma), "busy")
+    lesson.kind(text("limits.kind.busy", c=load.cost_coefficient, source=device.source))
+
+
+def _memory(controls: Callable[[], object]) -> None:
+    with controls():
+        requests = st.select_slider(text("limits.requests"), limits_figures.REQUESTS, 16, key="memory_requests")
+        device, name, width, context = _hardware()
+    pairing = PAIRINGS[name]
+    fit = [most_requests(pairing, device, context=context, bytes_per_weight=width, drafting=d) for d in (False, True)]
+    values = {"device": device.name, "context": context, "without": fit[0], "with_": fit[1], "target": pairing.target.name}
+    which = "none" if not fit[0] else "alone" if not fit[1] else "both"
+    lesson.answer(text(f"limits.memory.{which}", **values), good=fit[1] >= requests)
+    view = limits_figures.memory_use(pairing, device, requests=requests, context=context, bytes_per_weight=width)
+    _view(view, "memory")
+    lesson.kind(text("limits.kind.memory", source=device.source))
+
+
+def _view(view: View, name: str) -> None:
+    lesson.chart(view.figure, view.alt, key=f"chart_{name}")
+    lesson.table(view.rows, name=f"limits-{name}")

@@ -1,0 +1,112 @@
+"""The page "When does the extra model not help?": each answer is a formula's, says so, and turns where the formula turns."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from sample_traces import SAMPLES
+from streamlit.testing.v1 import AppTest
+
+from specdec import theory
+from specdec.roofline import DEVICES, PAIRINGS, Load, most_requests
+from specdec.ui import session
+
+ROOT = Path(__file__).resolve().parents[1]
+SHELL = str(ROOT / "specdec" / "ui" / "shell.py")
+PAIR = "Llama-3.1-8B + Llama-3.2-1B"
+
+
+@pytest.fixture(autouse=True)
+def runs(monkeypatch):
+    monkeypatch.setattr(session, "recordings", lambda: {"one": SAMPLES["rejected"](), "two": SAMPLES["greedy"]()})
+
+
+def open_page(**query) -> AppTest:
+    at = AppTest.from_file(SHELL, default_timeout=60)
+    for name, value in query.items():
+        at.query_params[name] = value
+    at.switch_page(str(ROOT / "pages" / "limits.py"))
+    at.run()
+    assert not at.exception
+    return at
+
+
+def answer(at: AppTest) -> str:
+    return next(h.proto.body for h in at.get("html") if "lesson-answer" in h.proto.body)
+
+
+def charts(at: AppTest) -> list[dict]:
+    return [json.loads(c.proto.spec) for c in at.get("plotly_chart")]
+
+
+def named(figure: dict, words: str) -> dict:
+    return next(t for t in figure["data"] if words in t["name"])
+
+
+def test_a_poor_draft_pays_from_the_break_even_on():
+    at = open_page(alpha="0.5", gamma="4", cost="0.2")
+    wanted = theory.break_even_acceptance(4, 0.2)
+    assert f"α = {wanted:.2f}" in answer(at) and "(formula)" in answer(at)
+    line = named(charts(at)[0], "formula, γ = 4")
+    for x, y in zip(line["x"], line["y"]):
+        assert abs(x - wanted) < 0.011 or (y > 1) == (x > wanted)
+    assert named(charts(at)[0], "recorded runs, measured")["text"]
+
+
+def test_where_nothing_pays_it_says_so():
+    assert "never pays" in answer(open_page(gamma="4", cost="1.0", slope="0.2"))
+    assert "does not pay even if drafting took no time" in answer(open_page(show="costly", alpha="0.1", gamma="4", slope="0.5"))
+
+
+def test_a_costly_draft_may_cost_so_much():
+    at = open_page(show="costly", alpha="0.8", gamma="4")
+    assert f"{theory.break_even_cost(0.8, 4):.2f} plain steps" in answer(at)
+    t5 = charts(at)[1]
+    assert len(t5["data"]) == 4
+    for group in t5["data"]:  # the paradox: α rises from small to large, the speed-up falls
+        assert group["x"] == sorted(group["x"]) and group["y"] == sorted(group["y"], reverse=True)
+    assert any("not measured here" in c.value for c in at.caption)
+
+
+def test_a_busy_server_is_a_roofline_and_says_so():
+    at = open_page(show="busy", device="L4", alpha="0.7", gamma="5")
+    load = Load(pairing=PAIRINGS[PAIR], device=DEVICES["L4"], sequences=1, context=1024)
+    assert f"{load.speedup(0.7, 5):.2f}×" in answer(at) and "not measured" in answer(at)
+    assert named(charts(at)[0], "v: checking 6")["y"][0] == pytest.approx(load.verify_ratio(5), abs=1e-3)
+    assert any("NVIDIA L4 datasheet" in c.value for c in at.caption)
+
+
+def test_a_device_of_ones_own():
+    at = open_page(show="busy", device="My own figures")
+    assert len(at.number_input) == 3
+    at.number_input(key="own_rate").set_value(0.05).run()
+    assert "never free" in answer(at)
+    at.number_input(key="own_rate").set_value(0.01).run()
+    assert "does not pay" in answer(at) and any("your own figures" in c.value for c in at.caption)
+
+
+def test_memory():
+    at = open_page(show="memory")
+    fit = [
+        most_requests(PAIRINGS[PAIR], DEVICES["H100 SXM"], context=1024, bytes_per_weight=2, drafting=d) for d in (False, True)
+    ]
+    assert f"<strong>{fit[0]}</strong>" in answer(at) and f"<strong>{fit[1]}</strong>" in answer(at)
+    at.selectbox(key="pairing").set_value("Llama-3.1-70B + Llama-3.1-8B").run()
+    assert "does not fit" in answer(at)
+    at.selectbox(key="precision").set_value("4-bit").run()
+    assert "does not fit" not in answer(at)
+
+
+def test_no_model_and_no_torch_for_the_first_picture():
+    code = (
+        "import sys; from streamlit.testing.v1 import AppTest\n"
+        f"at = AppTest.from_file({SHELL!r}, default_timeout=60)\n"
+        f"at.switch_page({str(ROOT / 'pages' / 'limits.py')!r}); at.run()\n"
+        "print([e.message for e in at.exception], [m for m in ('torch', 'transformers') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip().splitlines()[-1] == "[] []"
