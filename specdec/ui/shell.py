@@ -27,6 +27,7 @@ page = st.navigation(
         st.Page(ROOT / "pages" / "walkthrough.py", title="One round, slowly", url_path="walkthrough"),
         st.Page(ROOT / "pages" / "residual.py", title="Why exact?", url_path="residual"),
         st.Page(ROOT / "pages" / "speedup.py", title="How much faster?", url_path="speedup"),
+        st.Page(ROOT / "pages" / "limits.py", title="When not?", url_path="limits"),
     ],
     position="top",
 )
