@@ -17,7 +17,7 @@ export class Why {
   draw(view, round, step, token) {
     const { title, text } = why(view, round, step, token);
     say(this.title, title);
-    say(this.text, text);
+    say(this.text, text.replace(/ ([=/]) /g, "\u00a0$1\u00a0")); // a formula is not broken over two lines
   }
 }
 

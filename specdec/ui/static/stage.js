@@ -114,8 +114,7 @@ class Stage {
     if (other) {
       this.run = view.run;
       this.text.reset();
-      this.drawnRound = null;
-      this.said = null;
+      this.drawnRound = this.step = this.said = null;
       const kept = PLACES.get(view.run);
       this.selected = kept?.selected ?? null;
       this.text.update(view, view.rounds);
