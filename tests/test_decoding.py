@@ -8,6 +8,7 @@ import random
 import pytest
 import torch
 from exact_law import fixed, pair_of, scrambled
+from families import related_pair
 
 from specdec.decoding import generate, plain, stream, stream_plain
 from specdec.drafters import DraftModel, Proposal
@@ -362,17 +363,17 @@ def test_runs_that_take_turns_on_one_pair_do_not_disturb_each_other(tiny_pair, t
         assert without_times(run.trace()) == without_times(trace)
 
 
-def test_every_draw_is_in_the_trace_and_comes_from_the_one_seeded_generator(tiny_pair):
+def test_every_draw_is_in_the_trace_and_comes_from_the_one_seeded_generator(related):
     """Drafts are drawn first, then judged left to right, then the target draws: that is the stream of the seed, none left out."""
     for seed in range(5):
-        trace = generate(tiny_pair(), "abc", Settings(drafter="draft", temperature=1.0, seed=seed, max_new_tokens=24, raw=True))
+        trace = generate(related, "abc", Settings(drafter="draft", temperature=1.0, seed=seed, max_new_tokens=24, raw=True))
         shown = []
         for round_ in trace.rounds:
             shown += [d.draw_u for d in round_.drafts]
             shown += [d.u for d in round_.drafts if d.status != "discarded"]
             shown += [round_.outcome.u] if round_.outcome.kind != "none" else []
         stream_of_seed = random.Random(seed)
-        assert shown == [stream_of_seed.random() for _ in shown]
+        assert shown == pytest.approx([stream_of_seed.random() for _ in shown], abs=1e-11)  # recorded to twelve digits
 
 
 def test_without_recording_the_run_is_the_same():
@@ -411,15 +412,20 @@ def assert_top(recorded, distribution: torch.Tensor) -> None:
     values = [t.probability for t in recorded]
     assert values == sorted(values, reverse=True)
     assert len({t.id for t in recorded}) == len(recorded) == min(TOP, int((distribution > 1e-12).sum()))
-    assert values == pytest.approx([float(distribution[t.id]) for t in recorded], abs=2e-5)
-    assert values == pytest.approx(distribution.topk(len(values)).values.tolist(), abs=2e-5)
+    assert values == pytest.approx([float(distribution[t.id]) for t in recorded], rel=1e-3, abs=2e-5)
+    assert values == pytest.approx(distribution.topk(len(values)).values.tolist(), rel=1e-3, abs=2e-5)
+
+
+@pytest.fixture(scope="module")
+def related():
+    return related_pair()
 
 
 @pytest.mark.parametrize("warp", WARPS, ids=str)
 @pytest.mark.parametrize("drafter", ["draft", "early-exit", "lookup"])
-def test_everything_in_the_trace_can_be_computed_again(tiny_pair, drafter, warp):
-    pair = tiny_pair(layers=3)
-    settings = Settings(drafter=drafter, draft_length=4, max_new_tokens=40, raw=True, seed=3, **warp)
+def test_everything_in_the_trace_can_be_computed_again(related, drafter, warp):
+    pair = related
+    settings = Settings(drafter=drafter, draft_length=3, max_new_tokens=48, raw=True, seed=3, **warp)
     trace = generate(pair, "abcabcabc", settings)
     check(trace)
     text = [*trace.prompt_ids, *trace.output_ids]
@@ -443,14 +449,14 @@ def test_everything_in_the_trace_can_be_computed_again(tiny_pair, drafter, warp)
                 assert draft.accept_probability == float(right)
                 assert draft.status == "discarded" or (draft.status == "accepted") == right
             else:
-                assert draft.accept_probability == accept_probability(draft.p, draft.q)
+                assert draft.accept_probability == pytest.approx(accept_probability(draft.p, draft.q), rel=1e-7)
                 assert (draft.u is None) == (draft.status == "discarded")
                 assert draft.u is None or (draft.status == "accepted") == accepts(draft.p, draft.q, draft.u)
                 assert (draft.draw_u is None) == (drafter == "lookup")
                 assert draft.draw_u is None or inverse(q[i], draft.draw_u) == draft.id
         kinds.add(round_.outcome.kind)
         check_outcome(round_, p, q, greedy=rule.greedy)
-    assert "replacement" in kinds
+    assert kinds >= ({"replacement", "bonus"} if drafter == "draft" else {"replacement"})
 
 
 def drafter_distribution(pair, drafter: str, before: list[int], drafted: list[int], rule: SamplingRule) -> torch.Tensor:

@@ -10,102 +10,13 @@ import random
 
 import pytest
 import torch
-import transformers
-from tiny import make_model
+from families import FAMILIES, REFUSED, build
 
 from specdec.errors import ModelError
 from specdec.llama import fastest_runner
 from specdec.runner import Runner
 
-SIZES = {
-    "vocab_size": 97,
-    "hidden_size": 48,
-    "intermediate_size": 80,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 12,
-    "max_position_embeddings": 256,
-    "initializer_range": 0.2,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
-WINDOW = 8  # the texts here have 40 tokens
-SLIDING, FULL = "sliding_attention", "full_attention"
-
-
-def a(family: str, *without: str, **more):
-    """A random model of transformers: {family}Config, {family}ForCausalLM."""
-    sizes = {name: value for name, value in SIZES.items() if name not in without} | more
-    config = getattr(transformers, f"{family}TextConfig", None) or getattr(transformers, f"{family}Config")
-    return getattr(transformers, f"{family}ForCausalLM")(config(**sizes))
-
-
-FAMILIES = {
-    "llama": lambda: a("Llama"),
-    "llama with biases": lambda: a("Llama", mlp_bias=True, attention_bias=True),
-    "llama 3 rotary": lambda: a(
-        "Llama",
-        rope_parameters={
-            "rope_type": "llama3",
-            "rope_theta": 1e4,
-            "factor": 8.0,
-            "low_freq_factor": 1.0,
-            "high_freq_factor": 4.0,
-            "original_max_position_embeddings": 16,
-        },
-    ),
-    "qwen2": lambda: a("Qwen2"),
-    "qwen2, upper layers with a window": lambda: a("Qwen2", use_sliding_window=True, sliding_window=WINDOW, max_window_layers=2),
-    "qwen3": lambda: a("Qwen3"),
-    "gpt2": lambda: make_model("gpt2", vocabulary=97, layers=4),
-    "gpt-neox": lambda: a("GPTNeoX", "num_key_value_heads", "head_dim"),
-    "mistral, all layers with a window": lambda: a("Mistral", sliding_window=WINDOW),
-    "gemma2": lambda: a("Gemma2", sliding_window=WINDOW),
-    "gemma3": lambda: a("Gemma3", sliding_window=WINDOW, layer_types=[SLIDING, SLIDING, FULL, SLIDING]),
-    "gemma3, full attention first": lambda: a("Gemma3", sliding_window=WINDOW, layer_types=[FULL, FULL, SLIDING, FULL]),
-    "phi3": lambda: a("Phi3", "head_dim"),
-    "mixtral": lambda: a("Mixtral", num_local_experts=4, num_experts_per_tok=2),
-    "gpt-oss": lambda: a("GptOss", sliding_window=WINDOW, num_local_experts=4, num_experts_per_tok=2),
-}
-REFUSED = {
-    "mamba": lambda: transformers.MambaForCausalLM(
-        transformers.MambaConfig(vocab_size=97, hidden_size=48, num_hidden_layers=2, state_size=8)
-    ),
-    "mamba2": lambda: transformers.Mamba2ForCausalLM(
-        transformers.Mamba2Config(
-            vocab_size=97, hidden_size=48, num_hidden_layers=2, state_size=8, num_heads=8, head_dim=12, n_groups=1
-        )
-    ),
-    "rwkv": lambda: transformers.RwkvForCausalLM(
-        transformers.RwkvConfig(vocab_size=97, hidden_size=48, num_hidden_layers=2, context_length=64)
-    ),
-    "recurrent gemma": lambda: a(
-        "RecurrentGemma",
-        "max_position_embeddings",
-        "initializer_range",
-        lru_width=48,
-        attention_window_size=WINDOW,
-        block_types=["recurrent", "attention"],
-    ),
-    "jamba, half of it recurrent": lambda: a(
-        "Jamba", "head_dim", use_mamba_kernels=False, attn_layer_period=2, attn_layer_offset=1, num_experts=2, mamba_d_state=8
-    ),
-    "lfm2, convolutions": lambda: a("Lfm2", "head_dim", layer_types=["conv", "full_attention"] * 2),
-}
 TEXT = torch.randint(3, 97, (40,), generator=torch.Generator().manual_seed(1)).tolist()
-
-
-def build(family: str, *, seed: int = 0):
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = FAMILIES[family]().eval()
-        with torch.no_grad():
-            for parameter in model.parameters():
-                if parameter.ndim == 1:  # norms and biases begin as ones and zeros, which hides mistakes
-                    parameter += 0.1 * torch.randn_like(parameter)
-    return model
 
 
 @torch.inference_mode()
