@@ -38,6 +38,7 @@ def supports(model: Any) -> bool:
         and layer_types == {"full_attention"}
         and not (config.model_type == "mistral" and getattr(config, "sliding_window", None))
         and config.hidden_act == "silu"
+        and not getattr(config, "mlp_bias", False)
     )
 
 

@@ -93,7 +93,8 @@ def test_what_it_does_not_compute_stays_with_the_eager_runner():
     ).eval()
     half = build("llama").to(torch.bfloat16)
     windowed = MistralForCausalLM(MistralConfig(**SIZES, sliding_window=16)).eval()
-    for model in (gpt2, scaled, half, windowed):
+    biased = LlamaForCausalLM(LlamaConfig(**SIZES, mlp_bias=True)).eval()
+    for model in (gpt2, scaled, half, windowed, biased):
         assert not supports(model)
         assert type(fastest_runner(model)) is Runner
     assert type(fastest_runner(build("llama"))) is LlamaRunner
