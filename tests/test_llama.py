@@ -100,6 +100,16 @@ def test_what_it_does_not_compute_stays_with_the_eager_runner():
     assert type(fastest_runner(build("llama"))) is LlamaRunner
 
 
+def test_a_variant_that_nobody_has_heard_of_is_found_out_by_its_numbers(monkeypatch):
+    torch.manual_seed(0)
+    biased = LlamaForCausalLM(LlamaConfig(**SIZES, mlp_bias=True)).eval()
+    for layer in biased.model.layers:
+        layer.mlp.down_proj.bias.data.normal_()
+    monkeypatch.setattr("specdec.llama.supports", lambda model: True)
+    assert type(fastest_runner(biased)) is Runner
+    assert type(fastest_runner(build("qwen3, with norms"))) is LlamaRunner
+
+
 needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this build of torch has no oneDNN")
 
 
