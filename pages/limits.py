@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import streamlit as st
 
-from specdec.ui import lesson, limits_view
+from specdec.ui import lesson, limits_view, measuring, session
 from specdec.ui.lesson import text, texts
 
 
-@st.fragment
 def playground() -> None:
     """Everything that a control changes; the rest of the page is not sent again."""
     chosen = lesson.choose("limits_show", texts("limits.views"), text("limits.view"))
@@ -17,7 +16,8 @@ def playground() -> None:
         limits_view.show(chosen, controls=lambda: left)
 
 
+session.lease()
 with lesson.page("limits"):
-    playground()
+    st.fragment(playground, run_every=measuring.POLL if measuring.active(limits_view.DRAFTERS) else None)()
     lesson.formula("limits")
     lesson.sources("limits")

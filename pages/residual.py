@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from specdec.ui import lesson, residual_view
+from specdec.ui import lesson, measuring, residual_view, session
 from specdec.ui.lesson import text, texts
 
 LAST = 100  # ticks: 100,000 draws are enough for every eye
@@ -29,6 +29,9 @@ def playground() -> None:
                 st.rerun()  # starts or stops the clock of the fragment
         elif chosen == "mistakes":
             residual_view.errors(two)
+        elif chosen == "real":
+            left.caption(text("residual.unused"))
+            residual_view.real()
         else:
             residual_view.parts(two)
 
@@ -40,10 +43,12 @@ def _ended() -> bool:
     return ended
 
 
+session.lease()
 running = _throwing() and st.session_state.get("_ticks", 0) < LAST
 if running:
     st.session_state["_stopped_clock"] = False
+pace = 0.5 if running else measuring.POLL if measuring.active(residual_view.THREE) else None
 with lesson.page("residual"):
-    st.fragment(playground, run_every=0.5 if running else None)()
+    st.fragment(playground, run_every=pace)()
     lesson.formula("residual")
     lesson.sources("residual")

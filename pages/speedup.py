@@ -5,11 +5,10 @@ from __future__ import annotations
 import streamlit as st
 
 from specdec import theory
-from specdec.ui import lesson, speedup_view
+from specdec.ui import lesson, measuring, session, speedup_view
 from specdec.ui.lesson import text, texts
 
 
-@st.fragment
 def playground() -> None:
     """Everything that a slider changes; the rest of the page is not sent again."""
     left, right = st.columns([1, 2.7], gap="medium")
@@ -30,7 +29,8 @@ def playground() -> None:
                 st.metric(text(f"speedup.m.{name}"), value, border=True)
 
 
+session.lease()
 with lesson.page("speedup"):
-    playground()
+    st.fragment(playground, run_every=measuring.POLL if measuring.active(speedup_view.EVERY) else None)()
     lesson.formula("speedup")
     lesson.sources("speedup")

@@ -162,6 +162,8 @@ def runs() -> dict[str, Trace]:
     shown = session.shown()
     if shown is not None and shown.kind != "recording" and shown.result is not None and shown.result.rounds:
         found[text("run.own", label=shown.label)] = shown.result
+    for name, trace in st.session_state.get("_measured", {}).items():
+        found[text("run.measured", name=name)] = trace
     for name, trace in session.recordings().items():
         found[trace.title or name] = trace
     return {name: trace for name, trace in found.items() if trace.method == "speculative" and trace.totals.drafted}

@@ -7,11 +7,15 @@ from collections.abc import Callable
 import streamlit as st
 
 from specdec import theory
+from specdec.engine import RunRequest
 from specdec.roofline import DEVICES, PAIRINGS, PRECISIONS, Device, Load, most_requests
-from specdec.ui import lesson, limits_figures, speedup_view
+from specdec.trace import Settings
+from specdec.ui import lesson, limits_figures, measuring, session, speedup_view
 from specdec.ui.charts import View
 from specdec.ui.lesson import text
+from specdec.ui.texts import examples
 
+DRAFTERS = "drafters"  # the series that measures every drafter
 OWN = "My own figures"
 CONTEXTS = (256, 1024, 4096, 16384, 65536)
 
@@ -33,7 +37,20 @@ def _poor(controls: Callable[[], object]) -> None:
             text("limits.poor.from", gamma=now.draft_length, alpha=needed, first=min(first, 1.0)), good=now.alpha > needed
         )
     _view(limits_figures.poor_draft(now, lesson.runs()), "poor")
+    prompt = st.text_input(text("limits.measure.prompt"), next(iter(examples().values())), key="measure_prompt", max_chars=2000)
+    measuring.panel(DRAFTERS, label=text("limits.measure"), requests=lambda: _requests(prompt, now.draft_length))
     lesson.kind(text("limits.kind.poor"))
+
+
+def _requests(prompt: str, length: int) -> list[tuple[str, RunRequest]]:
+    """One greedy run with each drafter that the pair offers."""
+    return [
+        (
+            f"{name}, γ = {length}",
+            RunRequest(prompt=prompt, settings=Settings(drafter=name, draft_length=length, max_new_tokens=48)),
+        )
+        for name in session.offered_drafters()
+    ]
 
 
 def _costly(controls: Callable[[], object]) -> None:

@@ -112,6 +112,34 @@ def drawn(words: Sequence[str], rule: Rule, counts: np.ndarray) -> View:
     return View(figure, "Shares of the drawn tokens. " + " ".join(h.replace("<br>", ", ") + "." for h in hover), rows)
 
 
+def promised(overlaps: Sequence[float], accepted: Sequence[bool]) -> View:
+    """Accepted drafts of a run so far, beside the sum of their chances with its 95 % band. Both [n], in the order of judging."""
+    chances = np.asarray(overlaps, dtype=float)
+    x, expected = list(range(1, len(chances) + 1)), chances.cumsum()
+    seen, reach = np.cumsum(accepted), 1.96 * np.sqrt((chances * (1 - chances)).cumsum())
+    data = [
+        {
+            "type": "scatter",
+            "mode": "lines",
+            "x": [*x, *reversed(x)],
+            "y": charts.numbers([*(expected + reach), *reversed(expected - reach)]),
+            "fill": "toself",
+            "fillcolor": "rgba(0,114,178,0.2)",
+            "line": {"width": 0},
+            "hoverinfo": "skip",
+            "name": "95 of 100 runs",
+        },
+        charts.line(x, expected, "promised: Σ min(p, q)", P, dash="dash", hover="draft %{x}: %{y:.1f} promised"),
+        charts.line(x, seen, "accepted", KEPT, width=4, hover="draft %{x}: %{y} accepted"),
+    ]
+    figure = charts.figure(data, x="judged drafts so far", y="accepted drafts", height=HEIGHT)
+    rows = [
+        {"judged draft": n, "overlap": float(o), "accepted": "yes" if a else "no", "promised so far": float(e), "so far": int(s)}
+        for n, o, a, e, s in zip(x, chances, accepted, expected, seen)
+    ]
+    return View(figure, f"{int(seen[-1])} accepted, {expected[-1]:.1f} promised.", rows)
+
+
 def all_mistakes(titles: dict[str, str], p: np.ndarray, q: np.ndarray) -> View:
     """How many tokens come out wrong with each mistake, for this p and q."""
     found = {name: make(p, q).bias for name, make in MISTAKES.items()}

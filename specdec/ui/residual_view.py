@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -9,10 +10,11 @@ import numpy as np
 import streamlit as st
 
 from specdec import goodness, mistakes, theory
-from specdec.trace import Draft
-from specdec.ui import lesson, residual_figures
+from specdec.engine import RunRequest
+from specdec.trace import Draft, Settings, Trace
+from specdec.ui import lesson, measuring, residual_figures, session
 from specdec.ui.charts import View
-from specdec.ui.explain import literal, visible
+from specdec.ui.explain import literal, origin_text, visible
 from specdec.ui.figures import OTHERS
 from specdec.ui.lesson import text, texts
 
@@ -27,6 +29,7 @@ PRESETS: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
 }
 TOKENS = 8  # tokens of one run in the list
 DRAWS = (100, 300, 1_000, 3_000, 10_000, 30_000, 100_000)
+THREE = "three"  # the series that writes one prompt three times
 STEP = 1_000  # draws that each tick of "keep throwing" adds
 
 
@@ -125,9 +128,9 @@ def sliders() -> Two:
     words = found[st.session_state.start].words
     weights: dict[str, list[float]] = {"p": [], "q": []}
     usual = dict(zip("pq", PRESETS["example"]))
-    for column, letter in zip(st.columns(2, gap="small"), "pq"):
-        with column:
-            for i, word in enumerate(words):
+    for i, word in enumerate(words):
+        with st.container(key=f"word{i}", horizontal=True, gap="small"):
+            for letter in "pq":
                 label = f"{text(f'residual.{letter}')} {word if word == OTHERS else literal(visible(word))}"
                 key = f"{letter}{i}"
                 weights[letter].append(st.slider(label, 0.0, 1.0, usual[letter][i], 0.01, key=key, bind="query-params"))
@@ -208,6 +211,48 @@ def errors(two: Two) -> None:
     with st.expander(text("residual.explain")):
         st.markdown(lines)
     lesson.kind(text("residual.kind.errors"))
+
+
+def real() -> None:
+    """The promise of Σ min(p, q) kept by a real run, and the same prompt with other dice."""
+    runs = {n: t for n, t in lesson.runs().items() if not t.settings.greedy and any(d.top_p for r in t.rounds for d in r.drafts)}
+    if runs:
+        _promise(runs[st.selectbox(text("run.choose"), list(runs), key="which_sampled")])
+    else:
+        st.info(text("residual.real.none"))
+    st.markdown(f"**{text('residual.two')}**")
+    st.markdown(text("residual.two.text"))
+    prompt = st.text_input(text("residual.two.prompt"), text("residual.two.example"), key="two_prompt", max_chars=2000)
+    measuring.panel(THREE, label=text("residual.two.run"), requests=lambda: _three(prompt))
+    found = measuring.results(THREE)
+    for column, (name, trace) in zip(st.columns(max(1, len(found))), found):
+        with column:
+            st.markdown(f"**{name}**")
+            st.text(trace.output_text)
+            st.caption(literal(origin_text(trace)))
+
+
+def _promise(trace: Trace) -> None:
+    judged = [d for r in trace.rounds for d in r.drafts if d.status != "discarded"]
+    chances = np.array([min(1.0, d.overlap) for d in judged])
+    accepted = [d.status == "accepted" for d in judged]
+    expected, error = float(chances.sum()), float(np.sqrt((chances * (1 - chances)).sum()))
+    rare = math.erfc(abs(sum(accepted) - expected) / max(error, 1e-9) / math.sqrt(2))  # two-sided, normal approximation
+    verdict = text("residual.real.fits") if rare > 0.01 else text("residual.real.off", rarity=1 / max(rare, 1e-12))
+    values = {"expected": expected, "error": error, "accepted": sum(accepted), "judged": len(judged), "verdict": verdict}
+    lesson.answer(text("residual.real", **values), good=rare > 0.01)
+    _view(residual_figures.promised(chances, accepted), "real")
+    lesson.kind(f"{text('residual.kind.real')} {literal(origin_text(trace))}")
+
+
+def _three(prompt: str) -> list[tuple[str, RunRequest]]:
+    first, second, alone = texts("residual.two.names")
+    settings = Settings(drafter=session.offered_drafters()[0], temperature=1.0, top_p=0.9, max_new_tokens=32, seed=1)
+    return [
+        (first, RunRequest(prompt=prompt, settings=settings)),
+        (second, RunRequest(prompt=prompt, settings=settings.replace(seed=2))),
+        (alone, RunRequest(prompt=prompt, settings=settings, method="plain")),
+    ]
 
 
 def _view(view: View, name: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from specdec import metrics, replay, theory
 from specdec.trace import Trace
 from specdec.ui import charts
@@ -9,8 +11,16 @@ from specdec.ui.charts import KEPT, LEFT, LENGTH, SPEEDUP, P, Q, View, escape
 from specdec.ui.explain import visible
 
 
-def one_run_every_length(trace: Trace, found: tuple[replay.Replays, ...], costs: replay.Costs | None) -> View:
-    """The speed-up (or tokens per round, where no time is known) of the same text with every other γ."""
+def one_run_every_length(
+    trace: Trace,
+    found: tuple[replay.Replays, ...],
+    costs: replay.Costs | None,
+    measured_now: Sequence[tuple[int, metrics.Summary]] = (),
+) -> View:
+    """The speed-up (or tokens per round, where no time is known) of the same text with every other γ.
+
+    measured_now: γ and figures of runs of the same text that were measured to compare.
+    """
     figures = metrics.summary(trace)
     x = [r.likely.draft_length for r in found]
 
@@ -51,6 +61,13 @@ def one_run_every_length(trace: Trace, found: tuple[replay.Replays, ...], costs:
             charts.points(
                 [trace.settings.draft_length], [measured], "measured in this run", KEPT, hover=[f"measured: {measured:.2f}{unit}"]
             )
+        )
+    again = [(n, s.speedup if costs else s.mean_acceptance_length) for n, s in measured_now]
+    again = [(n, v) for n, v in again if v is not None]
+    if again:
+        hover = [f"measured now, γ {n}: {v:.2f}{unit}" for n, v in again]
+        data.append(
+            charts.points([n for n, _ in again], [v for _, v in again], "measured now", LEFT, symbol="circle", hover=hover)
         )
     shape, words = charts.flat(1, "1×: plain decoding" if costs else "1: plain decoding")
     figure = charts.figure(

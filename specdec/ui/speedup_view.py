@@ -5,12 +5,17 @@ from __future__ import annotations
 import streamlit as st
 
 from specdec import metrics, replay, theory
+from specdec.catalogue import DEFAULT_PAIR
+from specdec.engine import RunRequest
 from specdec.trace import Trace
-from specdec.ui import lesson, run_figures, speedup_figures
+from specdec.ui import lesson, measuring, run_figures, speedup_figures
 from specdec.ui.charts import View
 from specdec.ui.explain import literal, origin_text
 from specdec.ui.lesson import text
 from specdec.ui.speedup_figures import Inputs
+
+EVERY = "every"  # the series that measures some γ
+MEASURED = (1, 2, 4, 8, 16)
 
 
 def _take() -> None:
@@ -97,12 +102,28 @@ def _replay(trace: Trace) -> None:
         best = max(found, key=lambda r: r.likely.speedup(costs)).likely
         values = {"best": best.draft_length, "speed": best.speedup(costs), "own": trace.settings.draft_length}
         lesson.answer(text("speedup.replayed", **values, measured=figures.speedup or 0.0), good=best.speedup(costs) >= 1)
-    _view(run_figures.one_run_every_length(trace, found, costs), "replay")
+    measured = [
+        (t.settings.draft_length, metrics.summary(t)) for _, t in measuring.results(EVERY) if t.prompt_ids == trace.prompt_ids
+    ]
+    clockless = costs is None or st.toggle(text("speedup.clockless"), key="clockless", help=text("speedup.clockless.help"))
+    _view(run_figures.one_run_every_length(trace, found, None if clockless else costs, measured), "replay")
+    if trace.pair.name == DEFAULT_PAIR:
+        measuring.panel(EVERY, label=text("speedup.measure"), requests=lambda: _requests(trace))
     notes = [text("speedup.kind.replay.exact" if trace.settings.greedy else "speedup.kind.replay.sampled")]
     if trace.settings.drafter in replay.LOOKING_BACK:
         notes.append(text("speedup.kind.replay.back"))
     notes.append(text("speedup.kind.replay.time" if costs else "speedup.kind.replay.notime"))
+    if measured:
+        notes.append(text("speedup.kind.replay.now"))
     lesson.kind(" ".join([*notes, literal(origin_text(trace))]))
+
+
+def _requests(trace: Trace) -> list[tuple[str, RunRequest]]:
+    """The same text with some other γ. The longest is last: from it the replay of all others is exact."""
+    return [
+        (f"γ = {n}, {trace.settings.drafter}", RunRequest(prompt=trace.prompt, settings=trace.settings.replace(draft_length=n)))
+        for n in MEASURED
+    ]
 
 
 def _closely(trace: Trace) -> None:
