@@ -254,6 +254,11 @@ def test_a_token_is_picked_by_the_inverse_of_the_cumulative_sum():
         assert Prescribed(u).pick(p) == (token, u)
 
 
+def test_a_draw_that_rounding_moves_to_the_very_end_takes_the_last_token_with_probability():
+    """.75 times the smallest number is the smallest number again: no cumulative sum is above it."""
+    assert Prescribed(0.75).pick(torch.tensor([0.0, SMALLEST, 0.0], dtype=torch.float64)) == (1, 0.75)
+
+
 @pytest.mark.parametrize("u", [0.0, SMALLEST, 0.5, ALMOST_ONE])
 @pytest.mark.parametrize("p", [[0.0, 0.0, 1.0, 0.0, 0.0], [0.0, 0.5, 0.5, 0.0]], ids=str)
 def test_a_token_without_probability_is_never_picked(p, u):
