@@ -69,6 +69,8 @@ def open_page(**query) -> AppTest:
     for name, value in query.items():
         at.query_params[name] = value
     at.run()
+    assert not at.exception and not at.get("plotly_chart")  # the stage comes first
+    at.run()
     assert not at.exception
     return at
 

@@ -98,8 +98,11 @@ def default_selection(rounds: tuple[Round, ...] | list[Round]) -> Selection | No
     return {"round": 0, "token": "outcome"} if rounds else None
 
 
-def detail(trace: Trace | None, selected: Selection | None) -> None:
-    """p and q at the selected token's place, the rule with its numbers, and what the target drew from."""
+def detail(trace: Trace | None, selected: Selection | None, *, charts: bool = True) -> None:
+    """p and q at the selected token's place, the rule with its numbers, and what the target drew from.
+
+    charts: False leaves their places empty.
+    """
     selected = selected or (default_selection(trace.rounds) if trace else None)
     if trace is None or selected is None or selected["round"] >= len(trace.rounds):
         st.caption(text("detail.pick"))
@@ -113,9 +116,9 @@ def detail(trace: Trace | None, selected: Selection | None) -> None:
     left, right = st.columns(2, gap="large")
     with left:
         if place is not None:
-            _chart(text("detail.chart"), *overlap_figure(round_, round_.drafts[place]), key="chart_overlap")
+            _chart(text("detail.chart"), *overlap_figure(round_, round_.drafts[place]), key="chart_overlap" if charts else None)
         elif (found := distribution_figure(round_.outcome)) is not None:
-            _chart(text("detail.source"), *found, key="chart_source")
+            _chart(text("detail.source"), *found, key="chart_source" if charts else None)
     with right:
         st.markdown(said.words)
         st.latex(said.formula)
@@ -124,9 +127,13 @@ def detail(trace: Trace | None, selected: Selection | None) -> None:
         if place is not None and place == rejected and round_.outcome.residual_mass is not None:
             found = distribution_figure(round_.outcome)
             if found is not None:
-                _chart(text("detail.left"), *found, key="chart_left")
+                _chart(text("detail.left"), *found, key="chart_left" if charts else None)
 
 
-def _chart(title: str, figure: dict, alt: str, *, key: str) -> None:
+def _chart(title: str, figure: dict, alt: str, *, key: str | None) -> None:
+    """Without a key an empty place of the same height."""
     st.markdown(f"**{title}**")
-    st.plotly_chart(figure, key=key, config=CHART, alt=alt)
+    if key is None:
+        st.container(height=figure["layout"]["height"], border=False)
+    else:
+        st.plotly_chart(figure, key=key, config=CHART, alt=alt)
