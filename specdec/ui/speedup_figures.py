@@ -163,7 +163,7 @@ def alpha_by_cost(now: Inputs, measured: Mapping[str, Trace]) -> View:
     )
     # Where no γ pays the best is γ = 0 and exactly 1, a plateau. Its edge is where γ = 1 breaks even: each further draft brings
     # less than the first and costs as much.
-    edge = [theory.break_even_acceptance(1, c, float(now.verify(1))) for c in costs]
+    edge = theory.break_even_acceptance(1, costs, float(now.verify(1)))
     data.append(charts.line(costs, edge, "break-even: below it no γ pays", EDGE, width=3, dash="dash"))
     data.append(charts.points([now.cost], [now.alpha], "where the sliders are", LEFT, symbol="x", size=14))
     figures = {name: metrics.summary(t) for name, t in measured.items()}
