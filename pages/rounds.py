@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import streamlit as st
 
-from specdec.ui import controls, panels, session
+from specdec.ui import controls, later, panels, session
 from specdec.ui.explain import literal
 from specdec.ui.stage import stage
 
 POLL = {"queued": 1.0, "running": 0.5}  # seconds between two looks at the engine
-STAGE_FIRST = 0.6  # seconds after which the charts follow the stage: their library is large and would hold up the first picture
 
 session.lease()
 shown = session.shown()
@@ -26,23 +25,18 @@ if message := session.take_notice():
     st.error(literal(message), icon=":material/error:")
 
 
-charts = st.session_state.get("_charts", False)
-
-
-@st.fragment(run_every=POLL.get(state) if charts else STAGE_FIRST)
+@st.fragment(run_every=POLL.get(state))
 def live() -> None:
     """What changes while a run goes on. The inputs stay outside, so that a look at the engine never disturbs them."""
-    if st.session_state.get("_charts", False) != charts:
-        st.rerun()
     selected = stage(panels.view_of(shown))
     trace = shown.result if shown is not None else None
     panels.strip(trace)
     panels.verdict(trace, ended=job is None or not job.active)
-    panels.detail(trace, selected, charts=charts)
+    panels.detail(trace, selected, charts=later.ready())
     panels.origin(trace)
     if job is not None and job.state != state:
         st.rerun()  # once, so that the buttons follow and the polling stops
 
 
 live()
-st.session_state["_charts"] = True
+later.wait()

@@ -18,7 +18,7 @@ from streamlit.testing.v1 import AppTest
 from specdec import engine as engine_module
 from specdec import metrics
 from specdec.engine import Engine
-from specdec.ui import session
+from specdec.ui import later, session
 
 ROOT = Path(__file__).resolve().parents[1]
 SHELL = str(ROOT / "specdec" / "ui" / "shell.py")
@@ -69,7 +69,8 @@ def open_page(**query) -> AppTest:
     for name, value in query.items():
         at.query_params[name] = value
     at.run()
-    assert not at.exception and not at.get("plotly_chart")  # the stage comes first
+    assert not at.exception and not at.get("plotly_chart")  # the stage comes first,
+    at.session_state[later.STORE] = True  # and when the browser has drawn it, the charts follow
     at.run()
     assert not at.exception
     return at
