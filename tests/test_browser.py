@@ -163,7 +163,7 @@ def test_type_and_run_and_watch(visit, server):
     assert len({round(y) for y in tops}) == 1, "the stage must not jump while a run goes on"
     assert page.locator(".stage").count() == 1
     assert "prompt=Count+from+one+to+ten." in page.url and ready(server)["state"] == "ready"
-    page.get_by_role("button", name="Stop").and_(page.locator(":disabled")).wait_for()
+    page.get_by_role("button", name="Stop", exact=True).and_(page.locator(":disabled")).wait_for()
     figures = page.locator('[data-testid="stMetricValue"]').all_inner_texts()
     assert len(figures) == 6 and "–" not in figures
     assert re.search(r"\d\.\d\d× the speed of plain decoding", page.locator('[data-testid="stAlert"]').inner_text())
@@ -204,10 +204,10 @@ def test_another_control_does_not_kill_a_run_and_stop_stops_it(visit, server):
     page.get_by_role("slider", name="Draft length").press("ArrowRight")
     page.wait_for_timeout(1000)
     assert ready(server)["running"] and re.search("so far|running", top(page))
-    page.get_by_role("button", name="Stop").click()
+    page.get_by_role("button", name="Stop", exact=True).click()
     assert wait_for(lambda: not ready(server)["running"], seconds=20) < 15
     says(page, "[Ss]topped")
-    page.get_by_role("button", name="Stop").and_(page.locator(":disabled")).wait_for()
+    page.get_by_role("button", name="Stop", exact=True).and_(page.locator(":disabled")).wait_for()
 
 
 def test_closing_the_tab_frees_the_engine(visit, server):
