@@ -69,7 +69,8 @@ class Dice:
 
 
 def _row(known: Row) -> list[float]:
-    rest = max(0.0, 1 - sum(known.values()))
+    rest = 1 - sum(known.values())
+    rest = rest if rest > 1e-9 else 0.0  # what rounding leaves is nobody's
     others = [w for w in WORDS[1:] if w not in known]
     return [known[w] if w in known else rest / len(others) if w in others else 0.0 for w in WORDS]
 

@@ -72,24 +72,46 @@ def _costly(controls: Callable[[], object]) -> None:
 
 def _hardware() -> tuple[Device, str, float, int]:
     """device, name of the pair, bytes per weight, context: what both views of hardware share."""
-    name = st.selectbox(text("limits.device"), [*DEVICES, OWN], key="device", bind="query-params")
-    pairing = st.selectbox(text("limits.pair"), list(PAIRINGS), key="pairing", bind="query-params")
-    precision = st.selectbox(text("limits.precision"), list(PRECISIONS), key="precision", bind="query-params")
-    context = st.select_slider(text("limits.context"), CONTEXTS, 1024, key="context", format_func=lambda n: f"{n:,}")
+    name = st.selectbox(text("limits.device"), [*DEVICES, OWN], key="device", bind="query-params", persist_state="session")
+    pairing = st.selectbox(text("limits.pair"), list(PAIRINGS), key="pairing", bind="query-params", persist_state="session")
+    precision = st.selectbox(
+        text("limits.precision"), list(PRECISIONS), key="precision", bind="query-params", persist_state="session"
+    )
+    context = st.select_slider(
+        text("limits.context"), CONTEXTS, 1024, key="context", persist_state="session", format_func=lambda n: f"{n:,}"
+    )
     if name != OWN:
         return DEVICES[name], pairing, PRECISIONS[precision], context
-    rate = st.number_input(text("limits.own.rate"), 0.01, 100_000.0, 0.2, key="own_rate", bind="query-params")
-    band = st.number_input(text("limits.own.band"), 0.1, 100_000.0, 20.0, key="own_band", bind="query-params")
-    room = st.number_input(text("limits.own.room"), 0.5, 100_000.0, 16.0, key="own_room", bind="query-params")
+    rate = st.number_input(
+        text("limits.own.rate"), 0.01, 100_000.0, 0.2, key="own_rate", bind="query-params", persist_state="session"
+    )
+    band = st.number_input(
+        text("limits.own.band"), 0.1, 100_000.0, 20.0, key="own_band", bind="query-params", persist_state="session"
+    )
+    room = st.number_input(
+        text("limits.own.room"), 0.5, 100_000.0, 16.0, key="own_room", bind="query-params", persist_state="session"
+    )
     own = Device(name=OWN, operations=rate * 1e12, bandwidth=band * 1e9, memory=room * 1e9, source=text("limits.own.source"))
     return own, pairing, PRECISIONS[precision], context
 
 
 def _busy(controls: Callable[[], object]) -> None:
     with controls():
-        requests = st.select_slider(text("limits.requests"), limits_figures.REQUESTS, 1, key="requests")
-        alpha = st.slider(text("alpha.label"), 0.0, 1.0, 0.8, 0.01, key="alpha", help=text("alpha.help"), bind="query-params")
-        gamma = st.slider(text("gamma.label"), 1, 24, 4, key="gamma", help=text("gamma.help"), bind="query-params")
+        requests = st.select_slider(text("limits.requests"), limits_figures.REQUESTS, 1, key="requests", persist_state="session")
+        alpha = st.slider(
+            text("alpha.label"),
+            0.0,
+            1.0,
+            0.8,
+            0.01,
+            key="alpha",
+            help=text("alpha.help"),
+            bind="query-params",
+            persist_state="session",
+        )
+        gamma = st.slider(
+            text("gamma.label"), 1, 24, 4, key="gamma", help=text("gamma.help"), bind="query-params", persist_state="session"
+        )
         device, pairing, width, context = _hardware()
     load = Load(pairing=PAIRINGS[pairing], device=device, sequences=requests, context=context, bytes_per_weight=width)
     loads = {
@@ -115,7 +137,9 @@ def _busy(controls: Callable[[], object]) -> None:
 
 def _memory(controls: Callable[[], object]) -> None:
     with controls():
-        requests = st.select_slider(text("limits.requests"), limits_figures.REQUESTS, 16, key="memory_requests")
+        requests = st.select_slider(
+            text("limits.requests"), limits_figures.REQUESTS, 16, key="memory_requests", persist_state="session"
+        )
         device, name, width, context = _hardware()
     pairing = PAIRINGS[name]
     fit = [most_requests(pairing, device, context=context, bytes_per_weight=width, drafting=d) for d in (False, True)]

@@ -133,7 +133,9 @@ def sliders() -> Two:
             for letter in "pq":
                 label = f"{text(f'residual.{letter}')} {word if word == OTHERS else literal(visible(word))}"
                 key = f"{letter}{i}"
-                weights[letter].append(st.slider(label, 0.0, 1.0, usual[letter][i], 0.01, key=key, bind="query-params"))
+                weights[letter].append(
+                    st.slider(label, 0.0, 1.0, usual[letter][i], 0.01, key=key, bind="query-params", persist_state="session")
+                )
     vectors = []
     for letter in "pq":
         if not sum(weights[letter]):
@@ -172,7 +174,13 @@ def draws(two: Two, *, ticks: int) -> None:
         name = st.selectbox(text("residual.rule"), list(titles), format_func=titles.__getitem__, key="rule")
     with top[1]:
         count = st.select_slider(
-            text("residual.draws"), DRAWS, 3_000, key="draws", format_func=lambda n: f"{n:,}", disabled=ticks > 0
+            text("residual.draws"),
+            DRAWS,
+            3_000,
+            key="draws",
+            persist_state="session",
+            format_func=lambda n: f"{n:,}",
+            disabled=ticks > 0,
         )
     with top[2]:
         st.button(text("residual.again"), icon=":material/casino:", key="again", on_click=_again, width="stretch")

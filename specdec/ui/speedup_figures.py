@@ -267,7 +267,7 @@ def published() -> View:
         shapes=[line],
         legend=False,
         xaxis={"ticksuffix": "×"},
-        yaxis={"tickfont": {"size": 12}},
+        yaxis={"tickfont": {"size": 13}},
     )
     table = [{"what": names[i], "speed-up": values[i], "source": notes[i]} for i in reversed(order)]
     return View(figure, "Published speed-ups. " + " ".join(f"{names[i]}: {values[i]}." for i in reversed(order)), table)

@@ -35,10 +35,34 @@ def _take() -> None:
 
 def sliders(*, take: bool = True) -> Inputs:
     """α, γ, c and the cost of checking; their names in the address are alpha, gamma, cost and slope on every page."""
-    alpha = st.slider(text("alpha.label"), 0.0, 1.0, 0.8, 0.01, key="alpha", help=text("alpha.help"), bind="query-params")
-    gamma = st.slider(text("gamma.label"), 1, 24, 4, key="gamma", help=text("gamma.help"), bind="query-params")
-    cost = st.slider(text("cost.label"), 0.0, 1.0, 0.05, 0.01, key="cost", help=text("cost.help"), bind="query-params")
-    slope = st.slider(text("slope.label"), 0.0, 0.5, 0.0, 0.01, key="slope", help=text("slope.help"), bind="query-params")
+    alpha = st.slider(
+        text("alpha.label"),
+        0.0,
+        1.0,
+        0.8,
+        0.01,
+        key="alpha",
+        help=text("alpha.help"),
+        bind="query-params",
+        persist_state="session",
+    )
+    gamma = st.slider(
+        text("gamma.label"), 1, 24, 4, key="gamma", help=text("gamma.help"), bind="query-params", persist_state="session"
+    )
+    cost = st.slider(
+        text("cost.label"), 0.0, 1.0, 0.05, 0.01, key="cost", help=text("cost.help"), bind="query-params", persist_state="session"
+    )
+    slope = st.slider(
+        text("slope.label"),
+        0.0,
+        0.5,
+        0.0,
+        0.01,
+        key="slope",
+        help=text("slope.help"),
+        bind="query-params",
+        persist_state="session",
+    )
     runs = list(lesson.runs())
     if take and runs:
         st.menu_button(text("speedup.take"), runs, icon=":material/tune:", key="take", on_click=_take, width="stretch")
