@@ -122,6 +122,18 @@ def test_where_the_models_agree_only_some_mistakes_hide():
     assert "every draft is accepted" in answer(open_page(**{"from": "identical"}))
 
 
+def test_a_real_run_keeps_its_promises():
+    at = open_page(show="real")
+    assert len(charts(at)) == 2
+    bodies = [h.proto.body for h in at.get("html") if "lesson-answer" in h.proto.body]
+    assert "Σ max p" in bodies[0] and "Σ min(p, q)" in bodies[1]
+    promised, seen = named(charts(at)[1], "promised"), named(charts(at)[1], "accepted")
+    trace = SAMPLES["rejected"]()
+    judged = [d for r in trace.rounds for d in r.drafts if d.status != "discarded"]
+    assert promised["y"][-1] == pytest.approx(sum(d.overlap for d in judged), abs=1e-3)
+    assert seen["y"][-1] == trace.totals.accepted
+
+
 def test_no_model_and_no_torch_for_the_first_picture():
     code = (
         "import sys; from streamlit.testing.v1 import AppTest\n"

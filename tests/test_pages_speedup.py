@@ -100,6 +100,8 @@ def test_sliders_go_where_a_run_was(runs, monkeypatch):
     assert at.slider(key="alpha").value == pytest.approx(figures.acceptance_rate, abs=0.005)
     assert at.slider(key="gamma").value == trace.settings.draft_length
     assert any("measured in" in c.value for c in at.caption)
+    at.slider(key="alpha").set_value(0.33).run()
+    assert not any("measured in:" in c.value for c in at.caption)  # no longer true
 
 
 def test_one_run_every_length_and_closely(runs):

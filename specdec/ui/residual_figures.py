@@ -112,16 +112,18 @@ def drawn(words: Sequence[str], rule: Rule, counts: np.ndarray) -> View:
     return View(figure, "Shares of the drawn tokens. " + " ".join(h.replace("<br>", ", ") + "." for h in hover), rows)
 
 
-def promised(overlaps: Sequence[float], accepted: Sequence[bool]) -> View:
-    """Accepted drafts of a run so far, beside the sum of their chances with its 95 % band. Both [n], in the order of judging."""
-    chances = np.asarray(overlaps, dtype=float)
-    x, expected = list(range(1, len(chances) + 1)), chances.cumsum()
-    seen, reach = np.cumsum(accepted), 1.96 * np.sqrt((chances * (1 - chances)).cumsum())
+def promised(chances: np.ndarray, kept: np.ndarray, *, promise: str, seen: str, x: str) -> View:
+    """What a run brought so far, beside the sum of its chances with the 95 % band. Both [n], in the order of the run.
+
+    promise, seen: names of the two lines; x: title of the axis.
+    """
+    places, expected, count = list(range(1, len(chances) + 1)), chances.cumsum(), np.cumsum(kept)
+    reach = 1.96 * np.sqrt((chances * (1 - chances)).cumsum())
     data = [
         {
             "type": "scatter",
             "mode": "lines",
-            "x": [*x, *reversed(x)],
+            "x": [*places, *reversed(places)],
             "y": charts.numbers([*(expected + reach), *reversed(expected - reach)]),
             "fill": "toself",
             "fillcolor": "rgba(0,114,178,0.2)",
@@ -129,15 +131,15 @@ def promised(overlaps: Sequence[float], accepted: Sequence[bool]) -> View:
             "hoverinfo": "skip",
             "name": "95 of 100 runs",
         },
-        charts.line(x, expected, "promised: Σ min(p, q)", P, dash="dash", hover="draft %{x}: %{y:.1f} promised"),
-        charts.line(x, seen, "accepted", KEPT, width=4, hover="draft %{x}: %{y} accepted"),
+        charts.line(places, expected, promise, P, dash="dash", hover="%{x}: %{y:.1f} promised"),
+        charts.line(places, count, seen, KEPT, width=4, hover="%{x}: %{y} came"),
     ]
-    figure = charts.figure(data, x="judged drafts so far", y="accepted drafts", height=HEIGHT)
+    figure = charts.figure(data, x=x, y="how many so far", height=HEIGHT - 50)
     rows = [
-        {"judged draft": n, "overlap": float(o), "accepted": "yes" if a else "no", "promised so far": float(e), "so far": int(s)}
-        for n, o, a, e, s in zip(x, chances, accepted, expected, seen)
+        {"place": n, "chance": float(c), "came": "yes" if k else "no", "promised so far": float(e), "so far": int(s)}
+        for n, c, k, e, s in zip(places, chances, kept, expected, count)
     ]
-    return View(figure, f"{int(seen[-1])} accepted, {expected[-1]:.1f} promised.", rows)
+    return View(figure, f"{seen}: {int(count[-1])}; {promise}: {expected[-1]:.1f}.", rows)
 
 
 def all_mistakes(titles: dict[str, str], p: np.ndarray, q: np.ndarray) -> View:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import streamlit as st
 
-from specdec import goodness, mistakes, theory
+from specdec import goodness, mistakes, promises, theory
 from specdec.engine import RunRequest
 from specdec.trace import Draft, Settings, Trace
 from specdec.ui import lesson, measuring, residual_figures, session
@@ -241,15 +240,17 @@ def real() -> None:
 
 
 def _promise(trace: Trace) -> None:
-    judged = [d for r in trace.rounds for d in r.drafts if d.status != "discarded"]
-    chances = np.array([min(1.0, d.overlap) for d in judged])
-    accepted = [d.status == "accepted" for d in judged]
-    expected, error = float(chances.sum()), float(np.sqrt((chances * (1 - chances)).sum()))
-    rare = math.erfc(abs(sum(accepted) - expected) / max(error, 1e-9) / math.sqrt(2))  # two-sided, normal approximation
-    verdict = text("residual.real.fits") if rare > 0.01 else text("residual.real.off", rarity=1 / max(rare, 1e-12))
-    values = {"expected": expected, "error": error, "accepted": sum(accepted), "judged": len(judged), "verdict": verdict}
-    lesson.answer(text("residual.real", **values), good=rare > 0.01)
-    _view(residual_figures.promised(chances, accepted), "real")
+    """Two sums of a run: of its drafts, and, which is the claim of this page, of what came out."""
+    for name, promise in (("favourites", promises.favourites(trace)), ("acceptance", promises.acceptance(trace))):
+        if not len(promise.chances):
+            continue
+        rare = promise.p_value
+        fits = rare is None or rare > 0.01
+        verdict = text("residual.real.fits") if fits else text("residual.real.off", rarity=1 / max(rare, 1e-12))
+        values = {"expected": promise.expected, "error": promise.error, "count": promise.count, "of": len(promise.chances)}
+        lesson.answer(text(f"residual.real.{name}", **values, verdict=verdict), good=fits)
+        names = texts(f"residual.real.{name}.axes")
+        _view(residual_figures.promised(promise.chances, promise.kept, **names), name)
     lesson.kind(f"{text('residual.kind.real')} {literal(origin_text(trace))}")
 
 

@@ -80,7 +80,9 @@ def by_length(now: Inputs, measured: Mapping[str, Trace]) -> View:
     shape, words = charts.flat(1, "1×: plain decoding")
     notes = [*ends, words]
     if best.draft_length:
-        notes.append(charts.note(best.draft_length, best.speedup, f"best: γ = {best.draft_length}, {best.speedup:.2f}×"))
+        notes.append(
+            charts.note(best.draft_length, best.speedup, f"best: γ = {best.draft_length}, {best.speedup:.2f}×", ax=80, ay=-40)
+        )
     top = max(2.0, float(np.max(now.speedup(x, 0.9))), float(np.max(ideal)), *(f[2] for f in found)) * 1.08
     figure = charts.figure(
         data,

@@ -30,7 +30,11 @@ def _take() -> None:
     if costs is not None:
         state.cost, state.slope = min(1.0, round(costs.draft, 2)), min(0.5, round(costs.verify, 2))
     words = "speedup.taken" if costs is not None else "speedup.taken.part"
-    state["_taken"] = text(words, name=literal(name), origin=literal(origin_text(trace)))
+    state["_taken"] = (text(words, name=literal(name), origin=literal(origin_text(trace))), _values())
+
+
+def _values() -> tuple[float, ...]:
+    return tuple(st.session_state.get(key) for key in ("alpha", "gamma", "cost", "slope"))
 
 
 def sliders(*, take: bool = True) -> Inputs:
@@ -66,8 +70,9 @@ def sliders(*, take: bool = True) -> Inputs:
     runs = list(lesson.runs())
     if take and runs:
         st.menu_button(text("speedup.take"), runs, icon=":material/tune:", key="take", on_click=_take, width="stretch")
-        if taken := st.session_state.get("_taken"):
-            st.caption(taken)
+        words, values = st.session_state.get("_taken", ("", ()))
+        if values == _values():  # said only while it is true
+            st.caption(words)
     return Inputs(alpha=round(alpha, 3), cost=round(cost, 3), slope=round(slope, 3), draft_length=gamma)
 
 
