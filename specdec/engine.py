@@ -16,7 +16,8 @@ import time
 import traceback
 import uuid
 from collections import deque
-from typing import Any, Callable, Protocol
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from specdec.errors import ModelError, SettingsError, SpecdecError
 from specdec.jobs import BusyError, EngineState, Job, JobState, Limits, Progress, RunRequest
@@ -62,8 +63,8 @@ def start(pair: Any, request: RunRequest, stop: Callable[[], bool]) -> Decoding:
 class Engine:
     """Serves runs one after the other from a queue. Safe to call from any thread; no call waits for a model."""
 
-    def __init__(self, loader: Loader = load, *, start: Start = start, limits: Limits = Limits()):
-        self.limits = limits
+    def __init__(self, loader: Loader = load, *, start: Start = start, limits: Limits | None = None):
+        self.limits = limits or Limits()
         self.state: EngineState = "empty"
         self.progress: Progress | None = None
         self.message = ""

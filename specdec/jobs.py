@@ -71,9 +71,9 @@ class Progress:
 class Job:
     """One run as the engine knows it. Only the engine writes to it; everybody else reads.
 
-    position: runs in front of it while it waits, 0 once it is its turn. rounds: append-only. trace: what there is so far, brought up
-    to date about twice a second, complete once the run has ended, also after a stop. message: one sentence for the person, when the
-    run failed or was cut short.
+    position: runs in front of it while it waits, 0 once it is its turn. rounds: append-only.
+    trace: what there is so far, brought up to date about twice a second, complete once the run has ended, also after a stop.
+    message: one sentence for the person, when the run failed or was cut short.
     Times are seconds since the epoch.
     """
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 from specdec.ui.session import ROOT
 
 
-@lru_cache(maxsize=None)
+@cache
 def _all(language: str) -> dict[str, str]:
     return json.loads((ROOT / "assets" / "texts" / f"{language}.json").read_text(encoding="utf-8"))
 
@@ -20,7 +20,7 @@ def text(name: str, /, **values: Any) -> str:
     return found.format(**values) if values else found
 
 
-@lru_cache(maxsize=1)
+@cache
 def examples() -> dict[str, str]:
     """Example prompts by kind."""
     rows = json.loads((ROOT / "assets" / "examples.json").read_text(encoding="utf-8"))
