@@ -78,8 +78,8 @@ def _component() -> Any:
     loader = f"""
 let stage;
 export default async (component) => {{
-  stage ??= await import(new URL("{path}", document.baseURI)).catch(() => import("/{path}"));
-  return stage.default(component);
+  stage ??= import(new URL("{path}", document.baseURI)).catch(() => import("/{path}"));
+  try {{ return (await stage).default(component); }} catch (error) {{ stage = undefined; throw error; }}
 }}
 """
     return st.components.v2.component("specdec_stage", js=loader)

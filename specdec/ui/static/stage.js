@@ -35,8 +35,11 @@ export default function stage({ parentElement, data, setStateValue }) {
   if (!it) STAGES.set(parentElement, (it = new Stage(parentElement)));
   it.choose = (value) => setStateValue("selected", value);
   it.update(data);
+  const call = (it.call = (it.call ?? 0) + 1);
   return () => {
+    if (it.call !== call) return; // a newer call has taken over
     it.leave();
+    it.element.remove();
     STAGES.delete(parentElement);
   };
 }
