@@ -100,7 +100,7 @@ def test_without_a_clock_the_replay_counts_tokens(fake):
 
 def test_every_drafter_on_one_prompt(fake):
     at = open_page("limits", gamma="6")
-    at.text_input(key="measure_prompt").set_value("Say hi").run()
+    at.text_area(key="measure_prompt").set_value("Say hi").run()
     at.button(key="start_drafters").click().run()
     look_until(at, "runs measured")
     names = [r.settings.drafter for r in fake.requests]

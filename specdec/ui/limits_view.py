@@ -37,7 +37,9 @@ def _poor(controls: Callable[[], object]) -> None:
             text("limits.poor.from", gamma=now.draft_length, alpha=needed, first=min(first, 1.0)), good=now.alpha > needed
         )
     _view(limits_figures.poor_draft(now, lesson.runs()), "poor")
-    prompt = st.text_input(text("limits.measure.prompt"), next(iter(examples().values())), key="measure_prompt", max_chars=2000)
+    prompt = st.text_area(
+        text("limits.measure.prompt"), next(iter(examples().values())), height=72, key="measure_prompt", max_chars=2000
+    )
     measuring.panel(DRAFTERS, label=text("limits.measure"), requests=lambda: _requests(prompt, now.draft_length))
     lesson.kind(text("limits.kind.poor"))
 
