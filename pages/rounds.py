@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from specdec.ui import controls, later, panels, session
+from specdec.ui import controls, later, panels, session, whole_run
 from specdec.ui.explain import literal
 from specdec.ui.stage import stage
 
@@ -33,6 +33,7 @@ def live() -> None:
     panels.strip(trace)
     panels.verdict(trace, ended=job is None or not job.active)
     panels.detail(trace, selected, charts=later.ready())
+    whole_run.panel(trace, charts_ready=later.ready())
     panels.origin(trace)
     if job is not None and job.state != state:
         st.rerun()  # once, so that the buttons follow and the polling stops

@@ -104,7 +104,7 @@ def settle(at: AppTest, state: str) -> None:
 def test_the_first_picture_is_a_recording_with_its_figures_and_a_chosen_token(fake):
     at = open_page()
     view = stage_of(at)
-    assert view["label"] == "Recording" and view["kind"] == "recording" and len(view["rounds"]) == len(fake.trace.rounds)
+    assert view["label"] == "Recording · 29 Nov 2026 · cpu" and view["kind"] == "recording" and len(view["rounds"]) == len(fake.trace.rounds)
     assert strip(at)["Acceptance rate α"] == f"{metrics.summary(fake.trace).acceptance_rate:.2f}"
     assert headline(at) == "#### Round 1: `␣invoice` is rejected, `␣report` takes its place"
     assert len(charts(at)) == 2 and len(at.latex) == 1
@@ -228,7 +228,7 @@ def test_a_saved_run_plays(fake):
     at = open_page()
     at.file_uploader(key="file").set_value(("mine.json", SAMPLES["bonus"]().to_json().encode(), "application/json")).run()
     view = stage_of(at)
-    assert view["label"] == "From your file" and len(view["rounds"]) == 1 and not at.error
+    assert view["label"] == "From your file · 29 Nov 2026 · cpu" and len(view["rounds"]) == 1 and not at.error
     assert headline(at).startswith("#### Round 1: `␣once`")
     at.slider(key="draft_length").set_value(9).run()  # the file stays chosen, and is not opened again
     at.button(key="run").click().run()
@@ -317,3 +317,24 @@ def test_the_shipped_recordings_are_real_runs_that_can_be_read():
     assert names and sorted(session.recordings()) == names
     for trace in session.recordings().values():
         assert trace.title and trace.pair.target == "SmolLM2-135M-Instruct" and trace.plain_step_seconds and trace.rounds
+
+
+def test_a_kept_run_says_when_and_where_and_survives_a_strange_date():
+    from specdec.ui import panels
+    from specdec.ui.session import Shown
+
+    trace = SAMPLES["rejected"]()
+    shown = Shown(kind="file", run="x", label="x", trace=dataclasses.replace(trace, created="2026-02-03T10:00:00+00:00", device="cpu (AMD)"))
+    assert panels.view_of(shown).to_dict()["label"].endswith("· 3 Feb 2026 · cpu")
+    strange = Shown(kind="file", run="x", label="x", trace=dataclasses.replace(trace, created="once <b>upon</b>", device="cpu"))
+    assert panels.view_of(strange).to_dict()["label"].endswith("· cpu")
+
+
+def test_the_whole_run_shows_the_time_of_each_round_and_the_acceptance_at_each_place():
+    from specdec.ui.whole_run import time_by_round
+
+    trace = SAMPLES["rejected"]()
+    view = time_by_round(trace)
+    verify = next(bar for bar in view.figure["data"] if bar["name"] == "verifying")
+    assert verify["y"] == pytest.approx([1e3 * r.seconds.verify for r in trace.rounds], rel=1e-4)
+    assert [row["round"] for row in view.rows] == [r.index + 1 for r in trace.rounds]

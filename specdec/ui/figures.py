@@ -19,6 +19,8 @@ ROWS = 7  # tokens a figure shows by name; all others share one more row
 OTHERS = "all others"
 ROW_HEIGHT, MARGINS = 34, 78  # pixels
 
+CHART = {"displayModeBar": False, "responsive": True}  # how st.plotly_chart shows them
+
 Figure = dict[str, Any]
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import streamlit as st
 
 from specdec import metrics
 from specdec.engine import Progress, shared
 from specdec.trace import Round, Trace
 from specdec.ui.explain import against_plain, explain, literal, origin_text
-from specdec.ui.figures import distribution_figure, overlap_figure
+from specdec.ui.figures import CHART, distribution_figure, overlap_figure
 from specdec.ui.session import Shown
 from specdec.ui.stage import Selection, StageView
 from specdec.ui.texts import text
@@ -21,7 +23,6 @@ STRIP = (
     "draft_utilisation",
     "seconds_to_first_token",
 )
-CHART = {"displayModeBar": False, "responsive": True}
 
 
 def view_of(shown: Shown | None) -> StageView:
@@ -32,7 +33,7 @@ def view_of(shown: Shown | None) -> StageView:
         # A recording opens at the round that has most to show, which is the one that the figures below speak of.
         first = default_selection(shown.trace.rounds) if shown.kind == "recording" else None
         start = first["round"] if first else 0
-        return StageView.from_trace(shown.trace, run=shown.run, label=text(f"label.{shown.kind}"), start_round=start)
+        return StageView.from_trace(shown.trace, run=shown.run, label=_kept_label(shown), start_round=start)
     job = shown.job
     if job.state in ("done", "stopped") and job.trace is not None:
         return StageView.from_trace(job.trace, run=shown.run, label=text("label.run"), kind="live", play=True)
@@ -51,6 +52,17 @@ def view_of(shown: Shown | None) -> StageView:
         progress=job.progress.fraction if job.progress else None,
         plain_step_seconds=job.trace.plain_step_seconds if job.trace else None,
     )
+
+
+def _kept_label(shown: Shown) -> str:
+    """ "Recording · 29 Nov 2026 · cpu": what is no live run says when and where it was one."""
+    parts = [text(f"label.{shown.kind}")]
+    try:
+        day = datetime.fromisoformat(shown.trace.created)
+        parts.append(f"{day.day} {day:%b %Y}")
+    except ValueError:
+        pass  # a file from elsewhere may say anything
+    return " · ".join([*parts, shown.trace.device.split(" (")[0][:20]])
 
 
 def loading_text(progress: Progress) -> str:

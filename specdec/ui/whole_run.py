@@ -1,0 +1,67 @@
+"""The whole run at a glance, below its rounds: where the time went, and how acceptance fades along the draft."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from specdec import metrics
+from specdec.trace import Trace
+from specdec.ui import charts
+from specdec.ui.charts import View
+from specdec.ui.figures import CHART, P, Q
+from specdec.ui.run_figures import acceptance_by_place
+from specdec.ui.texts import text
+
+ORANGE = "#E69F00"
+MOST_ROUNDS = 400  # bars that a browser still draws at once
+
+
+def time_by_round(trace: Trace) -> View:
+    """Stacked bars of draft, verify and judge for each round, in milliseconds, and the plain step as a line if it was measured."""
+    split = metrics.time_split(trace)[:MOST_ROUNDS]
+    x = [t.index + 1 for t in split]
+    parts = (("drafting", "draft", Q, True), ("verifying", "verify", P, False), ("judging", "judge", ORANGE, False))
+    data = []
+    for name, part, colour, hatched in parts:
+        milliseconds = [1e3 * getattr(t, part) for t in split]
+        hover = [f"round {n}: {name} {value:.1f} ms" for n, value in zip(x, milliseconds, strict=True)]
+        data.append(charts.bars(x, charts.numbers(milliseconds), name, colour, hatched=hatched, hover=hover))
+    shapes, notes = [], []
+    if trace.plain_step_seconds:
+        shape, note = charts.flat(1e3 * trace.plain_step_seconds, "one plain step, measured at load")
+        shapes, notes = [shape], [note]
+    figure = charts.figure(
+        data, x="round", y="time, ms", height=300, shapes=shapes, notes=notes, barmode="stack", yaxis={"rangemode": "tozero"}
+    )
+    rows = [
+        {"round": t.index + 1, "draft ms": 1e3 * t.draft, "verify ms": 1e3 * t.verify, "judge ms": 1e3 * t.judge} for t in split
+    ]
+    total = metrics.summary(trace)
+    shares = ((total.share_draft, "drafting"), (total.share_verify, "verifying"), (total.share_judge, "judging"))
+    alt = "Time of each round. " + ", ".join(f"{name} {share:.0%}" for share, name in shares if share is not None) + " of decoding."
+    return View(figure, alt, rows)
+
+
+def panel(trace: Trace | None, *, charts_ready: bool) -> None:
+    """Both views in one closed box, so that they cost nothing until somebody looks."""
+    if trace is None or not trace.rounds:
+        return
+    box = st.expander(text("whole.title"), icon=":material/monitoring:", key="whole", on_change="rerun")
+    if not box.open or not charts_ready:
+        return
+    with box:
+        left, right = st.columns(2, gap="large")
+        with left:
+            _show(text("whole.time"), text("whole.time.words"), time_by_round(trace), key="chart_time")
+        with right:
+            if any(r.drafts for r in trace.rounds):
+                _show(text("whole.places"), text("whole.places.words"), acceptance_by_place(trace), key="chart_places")
+            else:
+                st.markdown(f"**{text('whole.places')}**")
+                st.caption(text("whole.places.none"))
+
+
+def _show(title: str, words: str, view: View, *, key: str) -> None:
+    st.markdown(f"**{title}**")
+    st.caption(words)
+    st.plotly_chart(view.figure, key=key, config=CHART, alt=view.alt)
