@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 import random
 
+import hypothesis
 import pytest
 import torch
 from exact_law import fixed, pair_of, scrambled
 from families import related_pair
+from hypothesis import strategies as st
 
 from specdec.decoding import generate, plain, stream, stream_plain
 from specdec.drafters import DraftModel, Proposal
@@ -331,6 +333,48 @@ def test_a_trace_can_be_had_at_any_time_and_a_finished_run_stays_finished():
     run.stop()
     assert next(run, None) is None and run.trace().finish_reason == "eos"
     check(run.trace())
+
+
+@hypothesis.settings(max_examples=60, deadline=None)
+@hypothesis.given(data=st.data())
+def test_whatever_the_settings_a_run_ends_for_its_reason_with_a_trace_that_adds_up(data):
+    """Any pair of tables, any settings: what REFERENCE lists as limits holds in each run and after each round."""
+    number = data.draw(st.integers(0, 10**6), label="tables")
+    vocabulary = data.draw(st.integers(2, 8))
+    eos = data.draw(st.frozensets(st.integers(0, vocabulary - 1), max_size=2))
+    prompt = data.draw(st.text("abcdefgh"[:vocabulary], min_size=1, max_size=6))
+    pair = pair_of(
+        scrambled(f"target {number}", vocabulary=vocabulary),
+        scrambled(f"draft {number}", vocabulary=vocabulary),
+        eos_ids=eos,
+        context=len(prompt) + data.draw(st.integers(1, 30)),
+    )
+    wanted = Settings(
+        drafter=data.draw(st.sampled_from(["draft", "lookup"])),
+        draft_length=data.draw(st.integers(0, 8)),
+        temperature=data.draw(st.sampled_from([0.0, 0.3, 1.0, 2.0])),
+        top_k=data.draw(st.integers(0, vocabulary + 1)),
+        top_p=data.draw(st.sampled_from([0.05, 0.5, 0.9, 1.0])),
+        max_new_tokens=data.draw(st.integers(1, 20)),
+        seed=number,
+        ngram=data.draw(st.integers(1, 4)),
+    )
+    run = stream(pair, prompt, wanted)
+    for round_ in run:
+        assert len(round_.drafts) <= wanted.draft_length and round_.new_ids
+        assert set(round_.new_ids[:-1]).isdisjoint(eos)
+        for draft in round_.drafts:
+            assert draft.status != "accepted" or draft.p > 0 or wanted.greedy
+    trace = run.trace()
+    check(trace)
+    length, room = len(trace.output_ids), pair.context - len(trace.prompt_ids)
+    if trace.output_ids[-1] in eos:
+        assert trace.finish_reason == "eos" and length <= min(room, wanted.max_new_tokens)
+    else:
+        assert trace.finish_reason == ("length" if wanted.max_new_tokens <= room else "context")
+        assert length == min(room, wanted.max_new_tokens)
+    if wanted.greedy:
+        assert trace.output_ids == plain(pair, prompt, wanted).output_ids
 
 
 # Random streams

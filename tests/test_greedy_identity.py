@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from families import FAMILIES, build, related_pair
+from families import FAMILIES, a, build, related_pair
 from tiny import make_tokenizer
 
 from specdec import Settings
 from specdec.decoding import generate, plain
+from specdec.errors import ModelError
 from specdec.models import make_pair
 
 NEW_TOKENS = 28
@@ -80,26 +81,22 @@ def family_pair(request):
     return make_pair(target, tokenizer, draft=draft, title=request.param, measure=False), target
 
 
-@pytest.mark.parametrize("draft_length", [1, 2, 3, 5, 8])
+@pytest.mark.parametrize("draft_length", [1, 4, 8])
 def test_greedy_output_of_every_family_is_that_of_plain_decoding(family_pair, draft_length):
     pair, _ = family_pair
     assert {"draft", "lookup"} <= set(pair.drafters)
-    for prompt in ("abcabcabc abc", "The "):
-        wanted = plain(pair, prompt, Settings(raw=True, max_new_tokens=40))
-        for drafter in pair.drafters:
-            settings = Settings(drafter=drafter, draft_length=draft_length, raw=True, max_new_tokens=40, seed=draft_length)
-            found = generate(pair, prompt, settings)
-            assert_identical(found.output_ids, wanted, pair, what=f"{pair.title}, {drafter}, γ = {draft_length}")
-            assert found.finish_reason == wanted.finish_reason
+    settings = Settings(draft_length=draft_length, raw=True, max_new_tokens=24, seed=draft_length)
+    wanted = plain(pair, "abcabcabc abc", settings)
+    for drafter in pair.drafters:
+        found = generate(pair, "abcabcabc abc", settings.replace(drafter=drafter))
+        assert_identical(found.output_ids, wanted, pair, what=f"{pair.title}, {drafter}, γ = {draft_length}")
+        assert found.finish_reason == wanted.finish_reason
 
 
-def test_plain_output_of_every_family_is_that_of_transformers(family_pair, request):
+def test_plain_output_of_every_family_is_that_of_transformers(family_pair):
     pair, model = family_pair
-    if pair.title == "llama with biases":
-        request.applymarker(pytest.mark.xfail(reason="specdec.llama.supports does not look at mlp_bias"))
-    for prompt in ("abcabcabc abc", "The "):
-        trace = plain(pair, prompt, Settings(raw=True, max_new_tokens=40))
-        assert_identical(from_transformers(model, pair, trace.prompt_ids, 40), trace, pair, what=pair.title)
+    trace = plain(pair, "The ", Settings(raw=True, max_new_tokens=40))
+    assert_identical(from_transformers(model, pair, trace.prompt_ids, 40), trace, pair, what=pair.title)
 
 
 @torch.inference_mode()
@@ -116,6 +113,27 @@ def from_transformers(model, pair, prompt_ids, length: int) -> list[int]:
         repetition_penalty=1.0,
     )
     return out[0, len(prompt_ids) :].tolist()
+
+
+@pytest.mark.xfail(reason="Runner takes models whose rotary embedding switches as the text passes a length", strict=False)
+def test_a_rotary_embedding_that_changes_with_the_length_of_the_text_is_refused_or_does_no_harm():
+    """Once a text is longer than 32 tokens, "longrope" turns by other angles. A pass that crosses the line turns all its tokens by
+    the new ones, so what is in the cache depends on how the text was cut into passes."""
+    rotary = {"rope_type": "longrope", "short_factor": [1.0] * 6, "long_factor": [4.0] * 6, "original_max_position_embeddings": 32}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        tokenizer = make_tokenizer()
+        sizes = {"vocab_size": len(tokenizer), "original_max_position_embeddings": 32}
+        model = a("Phi3", "head_dim", rope_parameters=rotary | {"rope_theta": 1e4}, **sizes).eval()
+    try:
+        pair = make_pair(model, tokenizer, measure=False)
+    except ModelError:
+        return
+    prompt = "The cat sat on the mat the ca"
+    wanted = plain(pair, prompt, Settings(raw=True, max_new_tokens=30))
+    for draft_length in (1, 4, 8):
+        settings = Settings(drafter="lookup", draft_length=draft_length, raw=True, max_new_tokens=30)
+        assert_identical(generate(pair, prompt, settings).output_ids, wanted, pair, what=f"longrope, γ = {draft_length}")
 
 
 @pytest.mark.parametrize("draft_length", range(1, 9))

@@ -42,10 +42,8 @@ def made(request):
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_the_fastest_runner_computes_the_model(name, request):
+def test_the_fastest_runner_computes_the_model(name):
     """The lean runner takes what it computes exactly and leaves the rest to the eager one."""
-    if name == "llama with biases":
-        request.applymarker(pytest.mark.xfail(reason="specdec.llama.supports does not look at mlp_bias"))
     model = build(name)
     runner = fastest_runner(model)
     assert (type(runner) is not Runner) == (name in LEAN)
