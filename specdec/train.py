@@ -5,7 +5,7 @@ Four steps share one folder, and each goes on where an earlier call stopped (Ctr
 2. one pass of the target over them: features and most probable tokens, until all is done or almost half of the time is over;
 3. train on what is there, for the rest of the time;
 4. decode the held-out prompts with the real loop, and write the weights.
-On a CPU this takes hours, on a CUDA device minutes; the code is the same.
+On a CPU this takes hours; the code is written for CUDA as well.
 """
 
 from __future__ import annotations
