@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from specdec.attached import with_trained_drafters
+from specdec.attached import DRAFT_FILE, FOLDER, HEAD_FILE, with_trained_drafters
 from specdec.decoding import generate, plain, stream
 from specdec.draft_runner import SmallDraftRunner, load_draft
 from specdec.drafters import Request
@@ -287,3 +287,14 @@ def test_a_copy_in_16_bits_is_the_same_target(model, folder):
     from specdec.reduced import read_drafter
 
     assert read_drafter(folder / "head.safetensors", kind="head", embedding=tables.embedding).kind == "head"
+
+
+def test_the_shipped_weights_stay_within_their_limits():
+    paths = [FOLDER / HEAD_FILE, FOLDER / DRAFT_FILE]
+    assert sum(path.stat().st_size for path in paths) <= 45e6 and (FOLDER / "CARD.md").is_file()
+    for path, limit in zip(paths, (10e6, 20e6), strict=True):
+        tensors = load_file(path)
+        vocabulary, rows = tensors.pop("vocabulary"), tensors.pop("target_rows")
+        assert 2 in vocabulary.tolist()  # the end of a text can be drafted
+        matrices = sum(w.numel() for name, w in tensors.items() if w.ndim == 2 and name != "fuse.weight")
+        assert matrices + len(vocabulary) * rows.shape[1] <= limit  # what one draft step reads
