@@ -18,7 +18,7 @@ from specdec.decoding import generate, plain
 from specdec.errors import ModelError
 from specdec.models import make_pair
 
-NEW_TOKENS = 28
+NEW_TOKENS = 24
 SMALLEST_GAP = 5e-3  # between the two best logits of any place in the texts
 PROMPTS = (
     "Why is the sky blue?",
