@@ -215,4 +215,7 @@ def test_a_slow_run_says_so_and_why_with_alpha_c_and_v(rejected):
     )
     fast = dataclasses.replace(rejected, plain_step_seconds=10.0)
     assert against_plain(fast)[0] is True and "slower" not in against_plain(fast)[1]
+    figures = metrics.summary(slow)
+    as_fast = dataclasses.replace(slow, plain_step_seconds=slow.plain_step_seconds / figures.speedup)
+    assert against_plain(as_fast)[0] is None and against_plain(as_fast)[1].startswith("**As fast as plain decoding (1.00×)")
     assert against_plain(dataclasses.replace(rejected, plain_step_seconds=None))[0] is None

@@ -255,10 +255,14 @@ def against_plain(trace: Trace) -> tuple[bool | None, str]:
             None,
             "No plain step was measured with this run, so it cannot be said whether plain decoding would have been faster.",
         )
-    result = f"**{s.speedup:.2f}× the speed of plain decoding{': slower' if s.speedup < 1 else ''}.** "
+    even = 0.98 < s.speedup < 1.02  # less than what two runs of the same thing differ by
+    if even:
+        result = f"**As fast as plain decoding ({s.speedup:.2f}×).** "
+    else:
+        result = f"**{s.speedup:.2f}× the speed of plain decoding{': slower' if s.speedup < 1 else ''}.** "
     balance = f"A round brought {s.mean_acceptance_length:.2f} tokens and took as long as {s.round_cost:.2f} plain steps. "
     cause = "" if s.speedup >= 1 else _cause(s) + " "
-    return s.speedup >= 1, result + balance + cause + _parts(s)
+    return None if even else s.speedup >= 1, result + balance + cause + _parts(s)
 
 
 def _cause(s: metrics.Summary) -> str:
@@ -288,12 +292,12 @@ def origin_text(trace: Trace) -> str:
     warp = [f"temperature {s.temperature:g}"]
     if not s.greedy:
         warp += [f"top-k {s.top_k}"] * bool(s.top_k) + [f"top-p {s.top_p:g}"] * (s.top_p < 1) + [f"seed {s.seed}"]
-    return " · ".join([models, *how, *warp, f"{pair.dtype} on {trace.device}", _day(trace.created)])
+    return " · ".join([models, *how, *warp, f"{pair.dtype} on {trace.device}", day(trace.created)])
 
 
-def _day(created: str) -> str:
+def day(created: str) -> str:
     try:
         moment = datetime.fromisoformat(created)
     except ValueError:
-        return created
+        return created[:20]
     return f"{moment.day} {moment:%b %Y}"

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 import streamlit as st
 
 from specdec import metrics
 from specdec.engine import Progress, shared
 from specdec.trace import Round, Trace
-from specdec.ui.explain import against_plain, explain, literal, origin_text
+from specdec.ui.explain import against_plain, day, explain, literal, origin_text
 from specdec.ui.figures import CHART, distribution_figure, overlap_figure
 from specdec.ui.session import Shown
 from specdec.ui.stage import Selection, StageView
@@ -56,13 +54,7 @@ def view_of(shown: Shown | None) -> StageView:
 
 def _kept_label(shown: Shown) -> str:
     """ "Recording · 29 Nov 2026 · cpu": what is no live run says when and where it was one."""
-    parts = [text(f"label.{shown.kind}")]
-    try:
-        day = datetime.fromisoformat(shown.trace.created)
-        parts.append(f"{day.day} {day:%b %Y}")
-    except ValueError:
-        pass  # a file from elsewhere may say anything
-    return " · ".join([*parts, shown.trace.device.split(" (")[0][:20]])
+    return " · ".join([text(f"label.{shown.kind}"), day(shown.trace.created), shown.trace.device.split(" (")[0][:20]])
 
 
 def loading_text(progress: Progress) -> str:
