@@ -261,7 +261,7 @@ def against_plain(trace: Trace) -> tuple[bool | None, str]:
     else:
         result = f"**{s.speedup:.2f}× the speed of plain decoding{': slower' if s.speedup < 1 else ''}.** "
     balance = f"A round brought {s.mean_acceptance_length:.2f} tokens and took as long as {s.round_cost:.2f} plain steps. "
-    cause = "" if s.speedup >= 1 else _cause(s) + " "
+    cause = "" if even or s.speedup >= 1 else _cause(s) + " "
     return None if even else s.speedup >= 1, result + balance + cause + _parts(s)
 
 

@@ -26,12 +26,10 @@ def time_by_round(trace: Trace) -> View:
         milliseconds = [1e3 * getattr(t, part) for t in split]
         hover = [f"round {n}: {name} {value:.1f} ms" for n, value in zip(x, milliseconds, strict=True)]
         data.append(charts.bars(x, charts.numbers(milliseconds), name, colour, hatched=hatched, hover=hover))
-    shapes, notes = [], []
-    if trace.plain_step_seconds:
-        shape, note = charts.flat(1e3 * trace.plain_step_seconds, "one plain step, measured at load")
-        shapes, notes = [shape], [note]
+    step = trace.plain_step_seconds
+    shapes = [charts.flat(1e3 * step, "")[0]] if step else []
     figure = charts.figure(
-        data, x="round", y="time, ms", height=300, shapes=shapes, notes=notes, barmode="stack", yaxis={"rangemode": "tozero"}
+        data, x="round", y="time, ms", height=300, shapes=shapes, barmode="stack", bargap=0.1, yaxis={"rangemode": "tozero"}
     )
     rows = [
         {"round": t.index + 1, "draft ms": 1e3 * t.draft, "verify ms": 1e3 * t.verify, "judge ms": 1e3 * t.judge} for t in split
@@ -52,7 +50,9 @@ def panel(trace: Trace | None, *, charts_ready: bool) -> None:
     with box:
         left, right = st.columns(2, gap="large")
         with left:
-            _show(text("whole.time"), text("whole.time.words"), time_by_round(trace), key="chart_time")
+            step = trace.plain_step_seconds
+            words = text("whole.time.words") + (text("whole.time.step", step=1e3 * step) if step else "")
+            _show(text("whole.time"), words, time_by_round(trace), key="chart_time")
         with right:
             if any(r.drafts for r in trace.rounds):
                 _show(text("whole.places"), text("whole.places.words"), acceptance_by_place(trace), key="chart_places")
