@@ -26,7 +26,8 @@ CASES = {
 # Repeats itself, so that look-up finds something whatever has been committed.
 TEXT = "one two three one two three one two"
 PLAIN = SamplingRule()
-TOLERANCE = {"tables": 1e-12, "tiny": 1e-5, "gpt2": 1e-5, "embedded": 1e-3}  # of a probability that was computed in passes of other shapes
+# Of a probability that was computed in passes of other shapes.
+TOLERANCE = {"tables": 1e-12, "tiny": 1e-5, "gpt2": 1e-5, "embedded": 1e-3}
 
 
 def pair_called(name: str, request):
