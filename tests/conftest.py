@@ -10,6 +10,7 @@ import os
 import socket
 
 import pytest
+from browsers import chromium, server  # noqa: F401  fixtures of the browser tests
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test may ask a hub; those that pretend to replace the client
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 import pytest
-from test_browser import chromium, server  # noqa: F401 - fixtures
 
 pytestmark = pytest.mark.browser
 
@@ -19,7 +18,7 @@ IDLE = '[data-testid="stApp"][data-test-script-state="notRunning"]'
 
 
 @pytest.fixture
-def visit(server, chromium):  # noqa: F811
+def visit(server, chromium):
     """visit(path) -> a page with its title. What the console complains about fails the test at its end."""
     contexts, complaints = [], []
 

@@ -18,22 +18,12 @@ from specdec.ui.stage import STATIC
 
 pytestmark = pytest.mark.browser
 HERE = Path(__file__).parent
-CHROMIUM = os.environ.get("SPECDEC_CHROMIUM") or shutil.which("chromium") or "/usr/bin/chromium"
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 STAGE = "[...document.querySelectorAll('*')].map((e) => e.shadowRoot?.querySelector('.stage')).find(Boolean)"
 
 
 @pytest.fixture(scope="module")
-def browser():
-    if not Path(CHROMIUM).exists():
-        if os.environ.get("CI"):
-            pytest.fail(f"CI has no Chromium at {CHROMIUM}")
-        pytest.skip(f"no Chromium at {CHROMIUM}: install it, or name one in SPECDEC_CHROMIUM")
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    with playwright.sync_playwright() as p:
-        chromium = p.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield chromium
-        chromium.close()
+def browser(chromium):
+    return chromium
 
 
 @pytest.fixture(scope="module")
