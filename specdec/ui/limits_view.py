@@ -100,20 +100,7 @@ def _hardware() -> tuple[Device, str, float, int]:
 def _busy(controls: Callable[[], object]) -> None:
     with controls():
         requests = st.select_slider(text("limits.requests"), limits_figures.REQUESTS, 1, key="requests", persist_state="session")
-        alpha = st.slider(
-            text("alpha.label"),
-            0.0,
-            1.0,
-            0.8,
-            0.01,
-            key="alpha",
-            help=text("alpha.help"),
-            bind="query-params",
-            persist_state="session",
-        )
-        gamma = st.slider(
-            text("gamma.label"), 1, 24, 4, key="gamma", help=text("gamma.help"), bind="query-params", persist_state="session"
-        )
+        alpha, gamma = speedup_view.alpha_and_gamma()
         device, pairing, width, context = _hardware()
     load = Load(pairing=PAIRINGS[pairing], device=device, sequences=requests, context=context, bytes_per_weight=width)
     loads = {

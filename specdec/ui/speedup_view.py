@@ -37,8 +37,8 @@ def _values() -> tuple[float, ...]:
     return tuple(st.session_state.get(key) for key in ("alpha", "gamma", "cost", "slope"))
 
 
-def sliders(*, take: bool = True) -> Inputs:
-    """α, γ, c and the cost of checking; their names in the address are alpha, gamma, cost and slope on every page."""
+def alpha_and_gamma() -> tuple[float, int]:
+    """The two sliders that more than one page has; one name and one range everywhere."""
     alpha = st.slider(
         text("alpha.label"),
         0.0,
@@ -53,6 +53,12 @@ def sliders(*, take: bool = True) -> Inputs:
     gamma = st.slider(
         text("gamma.label"), 1, 24, 4, key="gamma", help=text("gamma.help"), bind="query-params", persist_state="session"
     )
+    return alpha, gamma
+
+
+def sliders(*, take: bool = True) -> Inputs:
+    """α, γ, c and the cost of checking; their names in the address are alpha, gamma, cost and slope on every page."""
+    alpha, gamma = alpha_and_gamma()
     cost = st.slider(
         text("cost.label"), 0.0, 1.0, 0.05, 0.01, key="cost", help=text("cost.help"), bind="query-params", persist_state="session"
     )
