@@ -109,13 +109,13 @@ def test_type_and_run_and_watch(visit, server):
         tops.append(page.locator(".stage").bounding_box()["y"])
         page.wait_for_timeout(100)
         assert len(tops) < 900
-    assert len({round(y) for y in tops}) == 1, "the stage must not jump while a run goes on"
+    assert max(tops) - min(tops) <= 1, f"the stage must not jump while a run goes on: it was at {sorted(set(tops))}"
     assert page.locator(".stage").count() == 1
     assert "prompt=Count+from+one+to+ten." in page.url and ready(server)["state"] == "ready"
     page.get_by_role("button", name="Stop", exact=True).and_(page.locator(":disabled")).wait_for()
     figures = page.locator('[data-testid="stMetricValue"]').all_inner_texts()
     assert len(figures) == 6 and "–" not in figures
-    assert re.search(r"\d\.\d\d× the speed of plain decoding", page.locator('[data-testid="stAlert"]').inner_text())
+    assert re.search(r"\d\.\d\d× the speed of plain decoding|As fast as plain decoding", page.locator('[data-testid="stAlert"]').inner_text())
 
 
 def test_the_keyboard_steps_through_a_run(visit):
