@@ -56,6 +56,10 @@ def start(pair: Any, request: RunRequest, stop: Callable[[], bool]) -> Decoding:
     """The usual start of a run: the two loops of `specdec.decoding`."""
     from specdec import decoding
 
+    if request.race:
+        from specdec import race_run  # the two legs of a race, each warmed up
+
+        return race_run.begin(pair, request.prompt, request.settings, method=request.method, stop=stop)
     begin = decoding.stream_plain if request.method == "plain" else decoding.stream
     return begin(pair, request.prompt, request.settings, stop=stop)
 
@@ -251,36 +255,54 @@ class Engine:
             late = late or time.time() > limit
             return late or job.id in self._stopping
 
-        run, looked = None, 0.0
+        run, plain_half, message = None, False, ""
+        state: JobState = "done"
         try:
-            run = self._start(self.pair, job.request, stop)
-            job.prompt_ids = tuple(run.prompt_ids)
-            for round_ in run:
-                if job.first_round is None:
-                    job.first_round = time.time()
-                job.rounds.append(round_)
-                if (now := time.time()) - looked > TRACE_INTERVAL:
-                    job.trace, looked = run.trace(), now
-            job.trace = run.trace()
-            state: JobState = "stopped" if job.trace.finish_reason == "stopped" else "done"
+            for leg in job.request.legs:
+                run, plain_half = None, leg is not job.request
+                run = self._start(self.pair, leg, stop)
+                state = self._decode(job, run, plain_half=plain_half)
+                if state == "stopped":
+                    break
             message = f"The run was ended after {self.limits.run_seconds:.0f} s, the longest allowed here." if late else ""
         except Exception as error:  # noqa: BLE001 - a crash of one run is this run's message and nobody else's
             state = "failed"
             message = _sentence(error, "This run failed, others are not affected")
             if not isinstance(error, SettingsError | ModelError):
                 self._log(f"run {job.id} failed", error)
-            if run is not None and job.rounds:
+            if run is not None and (job.plain_rounds if plain_half else job.rounds):
                 try:
-                    job.trace = run.trace()  # what was decoded before is worth keeping
+                    _keep(job, run, plain_half=plain_half)  # what was decoded before is worth keeping
                 except Exception:  # noqa: BLE001
-                    job.trace = None
+                    setattr(job, "plain_trace" if plain_half else "trace", None)
         with self._changed:
             self._end(job, state, message)
+
+    @staticmethod
+    def _decode(job: Job, run: Decoding, *, plain_half: bool) -> JobState:
+        """One run to its end. Its rounds and its trace go to the plain half of a race, or to the job's own place."""
+        job.prompt_ids = tuple(run.prompt_ids)
+        rounds, looked = job.plain_rounds if plain_half else job.rounds, 0.0
+        for round_ in run:
+            if job.first_round is None:
+                job.first_round = time.time()
+            rounds.append(round_)
+            if (now := time.time()) - looked > TRACE_INTERVAL:
+                _keep(job, run, plain_half=plain_half)
+                looked = now
+        return "stopped" if _keep(job, run, plain_half=plain_half).finish_reason == "stopped" else "done"
 
     @staticmethod
     def _log(what: str, error: BaseException) -> None:
         # Where it happened, without the message: that may quote a prompt.
         log.error("%s: %s\n%s", what, type(error).__name__, "".join(traceback.format_tb(error.__traceback__)))
+
+
+def _keep(job: Job, run: Decoding, *, plain_half: bool) -> Trace:
+    """Put what there is of the run so far where pages look for it."""
+    trace = run.trace()
+    setattr(job, "plain_trace" if plain_half else "trace", trace)
+    return trace
 
 
 def _sentence(error: BaseException, what: str) -> str:

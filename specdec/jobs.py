@@ -36,12 +36,21 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class RunRequest:
-    """One run as a page asks for it. pair is a name of the catalogue."""
+    """One run as a page asks for it. pair is a name of the catalogue.
+
+    race: plain decoding first, then `method`, both warmed up, as one job: nobody comes between, and never both at once.
+    """
 
     prompt: str
     settings: Settings = Settings()
     method: Method = "speculative"
     pair: str = "embedded"
+    race: bool = False
+
+    @property
+    def legs(self) -> tuple[RunRequest, ...]:
+        """The runs that it takes, in order."""
+        return (dataclasses.replace(self, method="plain"), self) if self.race else (self,)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +82,7 @@ class Job:
 
     position: runs in front of it while it waits, 0 once it is its turn. rounds: append-only.
     trace: what there is so far, brought up to date about twice a second, complete once the run has ended, also after a stop.
+    plain_rounds, plain_trace: the same of the plain run that a race begins with.
     message: one sentence for the person, when the run failed or was cut short.
     Times are seconds since the epoch.
     """
@@ -84,6 +94,8 @@ class Job:
     rounds: list[Round] = field(default_factory=list)
     prompt_ids: tuple[int, ...] = ()
     trace: Trace | None = None
+    plain_rounds: list[Round] = field(default_factory=list)
+    plain_trace: Trace | None = None
     message: str = ""
     progress: Progress | None = None
     created: float = field(default_factory=time.time)
@@ -97,6 +109,7 @@ class Job:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data without the rounds' contents, for logs and for a remote page."""
-        plain = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in ("rounds", "trace", "request")}
+        left_out = ("rounds", "trace", "plain_rounds", "plain_trace", "request")
+        plain = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in left_out}
         plain["progress"] = None if self.progress is None else dataclasses.asdict(self.progress)
         return {**plain, "request": dataclasses.asdict(self.request), "rounds": len(self.rounds)}

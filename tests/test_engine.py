@@ -325,3 +325,71 @@ def test_closing_stops_what_runs_and_what_waits(bench):
 def test_importing_the_engine_imports_neither_torch_nor_streamlit():
     code = "import sys, specdec.engine; print([m for m in ('torch', 'transformers', 'streamlit', 'plotly') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+
+
+# --- a race: two runs in one job ---
+
+
+def race(b, owner="a", **settings):
+    return b.engine.submit(RunRequest(prompt="hello", settings=Settings(**settings), race=True), owner=owner)
+
+
+def test_a_race_is_one_job_plain_first_and_nobody_comes_between(bench):
+    b = bench()
+    b.permits = threading.Semaphore(2)
+    job = race(b)
+    until(lambda: len(job.plain_rounds) == 2)
+    other = b.submit("from somebody else", owner="b")
+    assert (job.state, job.rounds, other.position) == ("running", [], 1)
+    b.permits.release(100)
+    until(lambda: not other.active)
+    assert [(r.request.prompt, r.request.method) for r in b.runs] == [
+        ("hello", "plain"),
+        ("hello", "speculative"),
+        ("from somebody else", "speculative"),
+    ]
+    assert job.state == "done" and len(job.plain_rounds) == len(job.rounds) == 3
+    assert job.plain_trace.finish_reason == job.trace.finish_reason == "length"
+    assert json.dumps(job.to_dict()) and "plain_rounds" not in job.to_dict()
+
+
+def test_a_race_stopped_in_its_first_half_keeps_that_and_never_begins_the_second(bench):
+    b = bench()
+    b.permits = threading.Semaphore(1)
+    job = race(b)
+    until(lambda: job.plain_rounds)
+    b.engine.stop(job)
+    b.permits.release(100)
+    until(lambda: not job.active)
+    assert (job.state, len(b.runs), job.rounds, job.trace) == ("stopped", 1, [], None)
+    assert job.plain_trace is not None and len(job.plain_trace.rounds) == len(job.plain_rounds) >= 1
+
+
+def test_a_race_stopped_in_its_second_half_keeps_the_whole_first(bench):
+    b = bench()
+    b.permits = threading.Semaphore(4)
+    job = race(b)
+    until(lambda: job.rounds)
+    b.engine.stop(job)
+    b.permits.release(100)
+    until(lambda: not job.active)
+    assert (job.state, len(job.plain_rounds), job.plain_trace.finish_reason) == ("stopped", 3, "length")
+    assert job.trace.finish_reason == "stopped"
+
+
+def test_a_crash_in_the_second_half_keeps_both_and_the_next_run_works(bench):
+    b = bench()
+    starts = []
+
+    def start(pair, request, stop):
+        starts.append(request.method)
+        return FakeRun(request, stop, crash_at=1 if request.method == "speculative" and request.race else -1)
+
+    b.engine._start = start
+    job = race(b)
+    until(lambda: not job.active)
+    assert job.state == "failed" and "boom" in job.message and starts == ["plain", "speculative"]
+    assert len(job.plain_trace.rounds) == 3 and len(job.trace.rounds) == 1
+    later = b.submit()
+    until(lambda: not later.active)
+    assert later.state == "done"
