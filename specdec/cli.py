@@ -1,4 +1,4 @@
-"""The command line: `python -m specdec run | plain | models | fetch | train`.
+"""The command line: `python -m specdec run | plain | race | models | fetch | train | bench`.
 
 What a person asked for goes to standard output, progress and complaints to standard error. Exit codes: 0 all went well; 1 the
 run is made and its trace could not be written where it should; 2 something in the request cannot be used (one line says what);
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from specdec import cli_io, cli_print
 from specdec.errors import ModelError, SettingsError, SpecdecError
-from specdec.trace import Settings, Trace
+from specdec.trace import Settings
 
 if TYPE_CHECKING:
     from specdec.catalogue import PairSpec
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 # Commands whose own module reads what follows them.
 FORWARDED = {
     "train": ("specdec.train", "train a drafter for the embedded target"),
+    "measure": ("specdec.measure_cli", "measure drafters and draft lengths on your own tasks; a report says whether to adopt them"),
     "bench": ("specdec.bench_cli", "measure plain and speculative decoding, and transformers' own, in turns"),
 }
 DRAFTERS = ("draft", "head", "lookup", "early-exit")
@@ -82,15 +83,18 @@ def _parser() -> argparse.ArgumentParser:
 
     run = commands.add_parser("run", help="decode a prompt speculatively and show every round", allow_abbrev=False)
     _add_run_options(run)
-    run.add_argument("--drafter", choices=DRAFTERS, default="", help="who proposes tokens; the pair's own default if left out")
-    run.add_argument("--draft-length", type=int, default=4, metavar="N", help="γ, tokens proposed in a round (default 4)")
-    run.add_argument("--exit-layers", type=int, default=0, metavar="N", help="layers that early-exit runs (default: its choice)")
-    run.add_argument("--ngram", type=int, default=3, metavar="N", help="longest run of tokens that look-up searches (default 3)")
+    _add_draft_options(run)
     run.set_defaults(command=_decode, method="speculative")
 
     plain = commands.add_parser("plain", help="decode a prompt with the target alone, the baseline", allow_abbrev=False)
     _add_run_options(plain)
     plain.set_defaults(command=_decode, method="plain", drafter="", draft_length=0, exit_layers=0, ngram=3)
+
+    race = commands.add_parser("race", help="decode a prompt without and with the drafter, and compare", allow_abbrev=False)
+    _add_run_options(race, keep="--out")
+    _add_draft_options(race)
+    race.add_argument("--title", default="", help="a name for the race, kept in the file")
+    race.set_defaults(command=_race)
 
     models = commands.add_parser("models", help="list the pairs that are known by name", allow_abbrev=False)
     models.set_defaults(command=_models)
@@ -103,7 +107,16 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_run_options(parser: argparse.ArgumentParser) -> None:
+def _add_draft_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--drafter", choices=DRAFTERS, default="", help="who proposes tokens; the pair's own default if left out")
+    add("--draft-length", type=int, default=4, metavar="N", help="γ, tokens proposed in a round (default 4)")
+    add("--exit-layers", type=int, default=0, metavar="N", help="layers that early-exit runs (default: its choice)")
+    add("--ngram", type=int, default=3, metavar="N", help="longest run of tokens that look-up searches (default 3)")
+
+
+def _add_run_options(parser: argparse.ArgumentParser, *, keep: str = "--trace") -> None:
+    """keep: the option that names the file to write."""
     add = parser.add_argument
     add("prompt", metavar="PROMPT", help='the text to answer or continue; "-" reads it from standard input')
     add("--pair", metavar="NAME", help="a pair from `models` (default: the embedded one)")
@@ -117,12 +130,23 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
     add("--device", default="auto", metavar="D", help="auto, cpu, cuda, cuda:N or mps (default auto)")
     add("--dtype", default="auto", metavar="D", help="auto, float32, bfloat16 or float16 (default auto)")
     add("--raw", action="store_true", help="continue the text as it stands, without the chat template")
-    add("--trace", metavar="FILE", help="write the whole run to FILE as JSON")
+    add(keep, dest="trace", metavar="FILE", help="write everything that was made to FILE as JSON")
     add("--json", action="store_true", help="print one JSON object with text and figures, and nothing else")
 
 
 def _decode(chosen: argparse.Namespace) -> int:
     """`run` and `plain`. Everything that can be refused without a model is refused before one is loaded."""
+    settings = _settings(chosen)
+    trace_file = cli_io.check_place(chosen.trace) if chosen.trace else None
+    prompt = cli_io.read_prompt(chosen.prompt)
+    pair = _load(chosen)
+    from specdec.decoding import stream, stream_plain
+
+    return _show_run(pair, prompt, settings, stream if chosen.method == "speculative" else stream_plain, chosen.json, trace_file)
+
+
+def _settings(chosen: argparse.Namespace) -> Settings:
+    """Raises SettingsError, also for models that do not go together."""
     settings = Settings(
         drafter=chosen.drafter,
         draft_length=chosen.draft_length,
@@ -139,19 +163,43 @@ def _decode(chosen: argparse.Namespace) -> int:
         raise SettingsError("--pair names both models, so --target and --draft do not go with it: give the one or the others.")
     if chosen.draft and not chosen.target:
         raise SettingsError(f"--draft {chosen.draft} has no --target to work for: give --target, too, or a --pair.")
-    trace_file = cli_io.check_place(chosen.trace) if chosen.trace else None
-    prompt = cli_io.read_prompt(chosen.prompt)
+    return settings
 
+
+def _load(chosen: argparse.Namespace) -> Any:
     with cli_io.Progress(sys.stderr) as progress, contextlib.redirect_stdout(sys.stderr):
         # Importing takes seconds, and what libraries have to say while they load is no part of the answer.
         progress("loading libraries", 0, None)
-        from specdec.decoding import stream, stream_plain
         from specdec.models import load_pair
 
-        pair = load_pair(
+        return load_pair(
             chosen.pair, target=chosen.target, draft=chosen.draft, device=chosen.device, dtype=chosen.dtype, progress=progress
         )
-    return _show_run(pair, prompt, settings, stream if chosen.method == "speculative" else stream_plain, chosen.json, trace_file)
+
+
+def _race(chosen: argparse.Namespace) -> int:
+    """Both methods after each other; the comparison on standard output, the race in a file if one was named."""
+    settings = _settings(chosen)
+    place = cli_io.check_place(chosen.trace, option="--out") if chosen.trace else None
+    prompt = cli_io.read_prompt(chosen.prompt)
+    pair = _load(chosen)
+    from specdec import cli_race, race_run
+
+    with _stop_on_interrupt() as interrupted, cli_io.Progress(sys.stderr) as progress:
+        race = race_run.run(
+            pair,
+            prompt,
+            settings,
+            title=chosen.title,
+            stop=lambda: bool(interrupted),
+            progress=lambda method, tokens: progress(f"{method} decoding", tokens, settings.max_new_tokens),
+        )
+    code = 0 if place is None else _write(race.to_json(), place, what="race")
+    (cli_race.print_json if chosen.json else cli_race.print_race)(race, sys.stdout)
+    if interrupted:
+        print("specdec: interrupted; this is what was made.", file=sys.stderr)
+        return INTERRUPTED
+    return code
 
 
 def _show_run(pair: Any, prompt: str, settings: Settings, start: Callable, as_json: bool, trace_file: Path | None) -> int:
@@ -169,7 +217,7 @@ def _show_run(pair: Any, prompt: str, settings: Settings, start: Callable, as_js
             gone = True
         trace = run.trace()
     # The trace first: nobody may be reading what is printed, but the file was asked for.
-    code = 0 if trace_file is None else _write_trace(trace, trace_file)
+    code = 0 if trace_file is None else _write(trace.to_json(), trace_file, what="trace")
     if gone:
         raise BrokenPipeError
     view.end(trace)
@@ -202,15 +250,15 @@ def _stop_on_interrupt() -> Iterator[list[bool]]:
         signal.signal(signal.SIGINT, before)
 
 
-def _write_trace(trace: Trace, place: Path) -> int:
-    """Write the trace; if that fails, keep it somewhere else and say where."""
+def _write(made: str, place: Path, *, what: str) -> int:
+    """Write what was made; if that fails, keep it somewhere else and say where. what: its name for people."""
     try:
-        cli_io.write_whole(place, trace.to_json())
+        cli_io.write_whole(place, made)
         return 0
     except OSError as error:
-        elsewhere = cli_io.keep_elsewhere(trace.to_json())
+        elsewhere = cli_io.keep_elsewhere(made)
         kept = f"it is kept in {elsewhere}" if elsewhere else "and there is no other place to keep it"
-        print(f"specdec: the trace cannot be written to {place} ({error.strerror or error}); {kept}.", file=sys.stderr)
+        print(f"specdec: the {what} cannot be written to {place} ({error.strerror or error}); {kept}.", file=sys.stderr)
         return 1
 
 

@@ -45,16 +45,16 @@ def read_prompt(argument: str) -> str:
     return prompt
 
 
-def check_place(name: str) -> Path:
+def check_place(name: str, *, option: str = "--trace") -> Path:
     """`name` as a path that a file can be written to, as far as that shows before; raises SettingsError."""
     place = Path(name).expanduser()
     if place.is_dir():
-        raise SettingsError(f"--trace {name} is a folder: give the name of a file in it.")
+        raise SettingsError(f"{option} {name} is a folder: give the name of a file in it.")
     if not place.parent.is_dir():
-        raise SettingsError(f"--trace {name}: there is no folder {place.parent}; make it first, or write elsewhere.")
+        raise SettingsError(f"{option} {name}: there is no folder {place.parent}; make it first, or write elsewhere.")
     # An existing file is replaced, which takes a folder that can be written to; a device is written to directly.
     if not os.access(place if _is_special(place) else place.parent, os.W_OK):
-        raise SettingsError(f"--trace {name} cannot be written to: change the rights, or write elsewhere.")
+        raise SettingsError(f"{option} {name} cannot be written to: change the rights, or write elsewhere.")
     return place
 
 

@@ -9,7 +9,7 @@ from specdec.decoding import stream, stream_plain
 from specdec.race import Race
 from specdec.trace import Method, Settings, Trace
 
-WARM_UP = "one two three one two three one two"  # look-up finds something to copy in it
+WARM_UP = 200  # characters of the prompt
 
 
 def begin(pair: Any, prompt: str, settings: Settings, *, method: Method, stop: Callable[[], bool] | None = None) -> Any:
@@ -18,15 +18,18 @@ def begin(pair: Any, prompt: str, settings: Settings, *, method: Method, stop: C
     run = stream(pair, prompt, settings, stop=stop)
     if method == "plain":
         run = stream_plain(pair, prompt, settings, stop=stop)
-    warm_up(pair, settings, method=method, stop=stop)
+    warm_up(pair, prompt, settings, method=method, stop=stop)
     return run
 
 
-def warm_up(pair: Any, settings: Settings, *, method: Method, stop: Callable[[], bool] | None = None) -> None:
-    """A few tokens of another text with the same shapes: what is made once (buffers, graphs, kernels) is no part of the race."""
+def warm_up(pair: Any, prompt: str, settings: Settings, *, method: Method, stop: Callable[[], bool] | None = None) -> None:
+    """A few tokens with the same shapes: what is made once (buffers, graphs, kernels) is no part of the race.
+
+    The text is the beginning of the prompt, twice, so that look-up has something to copy.
+    """
     start = stream_plain if method == "plain" else stream
     most = 2 if method == "plain" else settings.draft_length + 2
-    for _ in start(pair, WARM_UP, settings.replace(max_new_tokens=most, raw=True), stop=stop, record=False):
+    for _ in start(pair, 2 * prompt[:WARM_UP], settings.replace(max_new_tokens=most, raw=True), stop=stop, record=False):
         pass
 
 

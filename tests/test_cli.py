@@ -244,6 +244,8 @@ def test_a_dash_reads_the_prompt_from_standard_input(specdec, monkeypatch, conte
         (["run", "x", "--draft", "b"], "--draft b has no --target"),
         (["run", "x", "--trace", "no/such/folder/t.json"], "there is no folder no/such/folder"),
         (["run", "x", "--trace", "."], "--trace . is a folder"),
+        (["race", "x", "--out", "."], "--out . is a folder"),
+        (["race", "x", "--trace", "t.json"], "unrecognized arguments: --trace t.json"),
         (["fetch", "nothing"], "There is no pair called 'nothing'"),
     ],
 )
@@ -319,6 +321,37 @@ def test_a_link_stays_a_link_and_rights_stay(tmp_path):
     cli_io.write_whole(tmp_path / "fresh.json", "x")
     assert (tmp_path / "fresh.json").stat().st_mode & 0o777 == 0o666 & ~cli_io._umask()
     cli_io.write_whole(cli_io.check_place("/dev/null"), "x")
+
+
+# race
+
+
+def test_a_race_prints_both_runs_side_by_side_and_keeps_them(specdec, tmp_path):
+    from specdec.race import Race
+
+    place = tmp_path / "race.json"
+    code, out, _ = specdec("race", "Please", "--max-new-tokens", 9, "--drafter", "draft", "--out", place, "--title", "Tables")
+    assert code == 0
+    assert "target passes                        9             3" in out and "tokens per pass                   1.00          3.00" in out
+    assert "Identical text, checked: all 9 tokens are the same." in out and " send the report today.\nPlease send the" in out
+    race = Race.from_json(place.read_bytes())
+    assert (race.title, race.plain.method, race.speculative.settings.drafter) == ("Tables", "plain", "draft")
+    assert race.plain.output_ids == race.speculative.output_ids
+    code, out, _ = specdec("race", "Please", "--max-new-tokens", 9, "--json")
+    found = json.loads(out)
+    assert code == 0 and (found["tokens"], found["plain"]["passes"], found["speculative"]["passes"]) == (9, 9, 3)
+    assert found["first_difference"] is None and found["speedup"] > 0
+
+
+def test_ctrl_c_in_a_race_keeps_what_there_is(specdec, tmp_path):
+    from specdec.race import Race
+
+    place = tmp_path / "race.json"
+    pair = Interrupting(words=WORDS, target=table(TARGET), draft=table(DRAFT))
+    code, out, err = specdec("race", "Please", "--max-new-tokens", 9, "--out", place, pair=pair)
+    assert code == 130 and "nothing to compare" in out and "interrupted" in err
+    race = Race.from_json(place.read_bytes())
+    assert race.plain.finish_reason == "stopped" and race.plain.output_ids and not race.speculative.output_ids
 
 
 # Interrupted
