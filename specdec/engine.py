@@ -211,7 +211,7 @@ class Engine:
         self.state, self.message = "loading", ""
         self._report("starting PyTorch", 0, None)
         try:
-            self.pair = self._loader(name, self._report)
+            self.pair = self._load(name)
         except Exception as error:  # noqa: BLE001 - whatever goes wrong here is a message, not the end of the worker
             message = _sentence(error, f"The pair {name!r} could not be loaded")
             self._log("loading failed", error)
@@ -235,6 +235,16 @@ class Engine:
             for job in self._waiting:
                 job.progress = None
         return True
+
+    def _load(self, name: str) -> Any:
+        """Load a pair; a failure that the loader has no sentence for may be one of the moment, and gets a second chance."""
+        try:
+            return self._loader(name, self._report)
+        except SpecdecError:
+            raise
+        except Exception as error:  # noqa: BLE001 - any library below
+            self._log("loading failed, trying once more", error)
+            return self._loader(name, self._report)
 
     def _report(self, stage: str, done: int, total: int | None) -> None:
         now, last = time.time(), self.progress

@@ -62,6 +62,9 @@ def _parser() -> argparse.ArgumentParser:
         default=10_000,
         help="tokens that the drafter can propose (default 10,000); fixed by the first call",
     )
+    parser.add_argument(
+        "--start", type=Path, help="a weight file to go on from, for instance the shipped one; its vocabulary is taken too"
+    )
     parser.add_argument("--steps", type=int, default=3, help="roll-out steps in the training of the head (default 3)")
     parser.add_argument("--slots", type=int, default=128, help="texts sampled at once (default 128)")
     parser.add_argument("--prompts", type=int, default=40, help="held-out prompts for the final figures, 0 for none (default 40)")
@@ -174,6 +177,9 @@ def _features(folder: Path, model: Any, chosen: argparse.Namespace, over: Callab
     corpora = [Corpus.load(path) for path in text_files(folder)]
     if (path := folder / "vocabulary.npy").exists():
         vocabulary = np.load(path)
+    elif chosen.start:
+        vocabulary = _read_start(chosen, model).vocabulary.numpy()
+        np.save(path, vocabulary)
     else:
         say("choosing the draft vocabulary")
         rows = len(model.lm_head.weight)
@@ -204,6 +210,27 @@ def _feature_progress(number: int, files: int, first: int) -> Callable[[int, int
         often(lambda: f"features: file {number + 1} of {files}, {done} of {total} texts, about {minutes:.0f} min left for it")
 
     return progress
+
+
+def _read_start(chosen: argparse.Namespace, model: Any) -> Any:
+    """The weight file to go on from."""
+    from specdec.reduced import read_drafter
+
+    return read_drafter(chosen.start, kind=chosen.drafter, embedding=model.get_input_embeddings().weight)
+
+
+def _go_on_from(network: Any, chosen: argparse.Namespace, model: Any, vocabulary: Any) -> None:
+    """Fill `network` from the weight file of `--start`."""
+    from specdec.reduced import fill
+
+    start = _read_start(chosen, model)
+    if start.vocabulary.tolist() != vocabulary.tolist():
+        raise SettingsError(
+            f"--start {chosen.start} drafts other tokens than the features in --folder were made for: give another folder."
+        )
+    if start.shape != json.loads(json.dumps(dataclasses.asdict(network.shape))):
+        raise SettingsError(f"--start {chosen.start} has another shape than the network to be trained: train without it.")
+    fill(network, start, name=chosen.start.name)
 
 
 def make_network(kind: str, model: Any, taps: tuple[int, ...]) -> Any:
@@ -255,6 +282,9 @@ def _train(folder: Path, model: Any, stores: list[Any], vocabulary: Any, chosen:
 
     is_head = chosen.drafter == "head"
     plan = Plan(minutes=minutes, steps=chosen.steps if is_head else 1, rate=0.03 if is_head else 0.02)
+    if chosen.start:  # what the first, cheaper half of a training is for has been learnt
+        _go_on_from(network, chosen, model, vocabulary)
+        plan = dataclasses.replace(plan, deep_from=0.0, variation_from=0.3)
     rows = embedding[torch.from_numpy(vocabulary).to(model.device)].contiguous()
     trainer = Trainer(
         network, head_states if is_head else draft_states, rows, folder / chosen.drafter, plan=plan, with_taps=is_head

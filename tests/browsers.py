@@ -19,6 +19,8 @@ ROOT = Path(__file__).resolve().parents[1]
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 
+LOGS: dict[str, Path] = {}  # of the servers by address, to be quoted when something goes wrong
+
 
 def missing(reason: str) -> None:
     if os.environ.get("CI"):
@@ -41,7 +43,9 @@ def server(embedded_folder, tmp_path_factory):
         while (found := re.search(r"http://127\.0\.0\.1:(\d+)", log.read_text())) is None:
             assert process.poll() is None and time.monotonic() < end, f"the server did not start:\n{log.read_text()}"
             time.sleep(0.1)
-        yield f"http://127.0.0.1:{found[1]}"
+        address = f"http://127.0.0.1:{found[1]}"
+        LOGS[address] = log
+        yield address
     finally:
         process.terminate()
         try:

@@ -13,6 +13,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from browsers import LOGS
 from sample_traces import SAMPLES
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -77,6 +78,12 @@ def says(page, words: str, *, timeout: int = RUN) -> None:
     page.locator(".stage .top", has_text=re.compile(words)).wait_for(timeout=timeout)
 
 
+def check_it_goes_on(page, server: str, end: float) -> None:
+    """Fail at once, with the reason, when the run has failed or the time is over."""
+    if "failed" in top(page) or time.monotonic() > end:
+        pytest.fail(f"{page.locator('.stage').inner_text()}\n{ready(server)}\n{LOGS[server].read_text()[-3000:]}")
+
+
 def run(page, prompt: str) -> None:
     box = page.get_by_role("textbox", name="Prompt")
     box.fill(prompt)
@@ -108,7 +115,7 @@ def test_type_and_run_and_watch(visit, server):
     while not re.search(OVER, top(page)):
         tops.append(page.locator(".stage").bounding_box()["y"])
         page.wait_for_timeout(100)
-        assert time.monotonic() < end, top(page)
+        check_it_goes_on(page, server, end)
     assert max(tops) - min(tops) <= 1, f"the stage must not jump while a run goes on: it was at {sorted(set(tops))}"
     assert page.locator(".stage").count() == 1
     assert "prompt=Count+from+one+to+ten." in page.url and ready(server)["state"] == "ready"

@@ -241,6 +241,14 @@ def test_a_failed_load_fails_those_who_wait_and_is_tried_again_later(bench):
     assert b.loads == ["embedded", "embedded"] and b.engine.state == "ready"
 
 
+def test_a_load_that_fails_without_a_sentence_of_ours_gets_a_second_chance(bench):
+    b = bench()
+    b.load_errors = [ImportError("a partially initialized module")]
+    job = b.submit(owner="a")
+    until(lambda: job.state == "done")
+    assert b.loads == ["embedded", "embedded"] and b.engine.state == "ready"
+
+
 def test_only_one_pair_is_held_at_a_time(bench):
     b = bench()
     first = b.submit(owner="a")
