@@ -1,0 +1,258 @@
+"""From the records of a measurement to its figures and its verdicts: use it with this γ, or do not, for each kind of task.
+
+Everything is compared within one turn: a speculative run with the plain run of the same prompt and the same repeat. Repeats of one
+prompt are brought together by their median, then prompts are; intervals draw the prompts again (`specdec.measure_stats`).
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from specdec import theory
+from specdec.measure import PLAIN, Arm, BatchRecord, Measurement, Memory, RunRecord
+from specdec.measure_stats import Interval, bootstrap_median, cost_per_million, percentile, token_gaps
+
+ALL = ""  # the "kind" of figures over all kinds
+FEWEST = 3  # prompts below which no verdict is given
+SHARES = (0.5, 0.9, 0.99)
+
+Percentiles = tuple[float, float, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    """One arm on the prompts of one kind (ALL: on all). None where nothing can be said.
+
+    speedup: seconds per token of the complete answer, plain / this arm, within each turn. tokens_per_second: of decoding.
+    acceptance_rate α, utilisation and mean_acceptance_length τ: sums over all runs, divided. cost_coefficient c, verify_ratio v:
+    against the plain step of the same turn, median. gaps: between one visible token and the next, P50, P90, P99; pauses: between
+    two moments at which something appears. same_text: runs that wrote what plain decoding wrote, of how many that can be compared.
+    """
+
+    arm: Arm
+    kind: str
+    prompts: int
+    runs: int
+    speedup: Interval | None
+    tokens_per_second: Interval | None
+    first_token: Interval | None
+    answer: Interval | None
+    acceptance_rate: float | None
+    utilisation: float | None
+    mean_acceptance_length: float | None
+    accepted_per_round: float | None
+    cost_coefficient: float | None
+    verify_ratio: float | None
+    predicted_speedup: float | None
+    seconds_prefill: float
+    seconds_draft: float
+    seconds_verify: float
+    seconds_judge: float
+    seconds_other: float
+    gaps: Percentiles | None
+    pauses: Percentiles | None
+    same_text: tuple[int, int] | None
+    memory: Memory
+
+
+@dataclass(frozen=True, kw_only=True)
+class Load:
+    """One arm with so many requests at once. Medians over the repeats; speedup: throughput / the plain one's of the same repeat."""
+
+    arm: Arm
+    at_once: int
+    repeats: int
+    tokens_per_second: float
+    speedup: float | None
+    first_token: float
+    answer: float
+    answer_p90: float
+    acceptance_rate: float | None
+    memory: Memory
+
+    def cost(self, price_per_hour: float) -> float:
+        """Of a million output tokens."""
+        return cost_per_million(price_per_hour, self.tokens_per_second)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """use: True, False, or None where the measurement does not decide. best: the arm with the highest median speed-up."""
+
+    kind: str
+    use: bool | None
+    best: Arm | None
+    speedup: Interval | None
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Analysis:
+    figures: tuple[Figures, ...]
+    verdicts: tuple[Verdict, ...]
+    loads: tuple[Load, ...]
+
+    def of(self, kind: str) -> list[Figures]:
+        return [f for f in self.figures if f.kind == kind]
+
+    @property
+    def overall(self) -> Verdict:
+        return self.verdicts[0]
+
+
+def analyse(measurement: Measurement) -> Analysis:
+    """All figures; verdicts begin with the one over all kinds."""
+    design, runs = measurement.design, measurement.runs
+    kinds = (ALL, *design.kinds) if len(design.kinds) > 1 else (ALL,)
+    figures = []
+    for kind in kinds:
+        numbers = {i for i, p in enumerate(design.prompts) if kind in (ALL, p.kind)}
+        own = [r for r in runs if r.prompt in numbers]
+        figures += [_figures(arm, kind, own) for arm in design.arms if any(r.arm == arm for r in own)]
+    verdicts = tuple(verdict(kind, [f for f in figures if f.kind == kind]) for kind in kinds)
+    return Analysis(tuple(figures), verdicts, _loads(measurement.batches))
+
+
+def _figures(arm: Arm, kind: str, runs: Sequence[RunRecord]) -> Figures:
+    own = [r for r in runs if r.arm == arm]
+    turns = {(r.prompt, r.repeat): r for r in runs if r.arm == PLAIN and r.new_tokens}
+    paired = [(r, turns[r.prompt, r.repeat]) for r in own if (r.prompt, r.repeat) in turns and r.new_tokens]
+    drafted, judged, accepted = (sum(getattr(r, name) for r in own) for name in ("drafted", "judged", "accepted"))
+    tokens, rounds = sum(r.new_tokens for r in own), sum(len(r.round_tokens) for r in own)
+    alpha = accepted / judged if judged else None
+    cost = _median([r.seconds_draft / r.drafted / _step(plain) for r, plain in paired if r.drafted])
+    ratio = _median([r.seconds_verify_drafts / r.rounds_with_drafts / _step(plain) for r, plain in paired if r.rounds_with_drafts])
+    gaps = [g for r in own for g in token_gaps(r.round_seconds, r.round_tokens)]
+    pauses = [s for r in own for s, n in zip(r.round_seconds[1:], r.round_tokens[1:], strict=True) if n]
+    predicted = None
+    if alpha is not None and cost is not None and ratio is not None:
+        predicted = theory.speedup(alpha, drafted / max(1, sum(r.rounds_with_drafts for r in own)), cost, ratio)
+    return Figures(
+        arm=arm,
+        kind=kind,
+        prompts=len({r.prompt for r in own}),
+        runs=len(own),
+        speedup=_by_prompt(
+            [(r.prompt, (plain.seconds_total / plain.new_tokens) / (r.seconds_total / r.new_tokens)) for r, plain in paired]
+        )
+        if arm != PLAIN
+        else None,
+        tokens_per_second=_by_prompt([(r.prompt, r.new_tokens / r.seconds_decode) for r in own if r.seconds_decode]),
+        first_token=_by_prompt([(r.prompt, r.seconds_to_first_token) for r in own if r.new_tokens]),
+        answer=_by_prompt([(r.prompt, r.seconds_total) for r in own]),
+        acceptance_rate=alpha,
+        utilisation=accepted / drafted if drafted else None,
+        mean_acceptance_length=tokens / rounds if rounds else None,
+        accepted_per_round=accepted / rounds if rounds else None,
+        cost_coefficient=cost,
+        verify_ratio=ratio,
+        predicted_speedup=predicted,
+        seconds_prefill=sum(r.seconds_prefill for r in own),
+        seconds_draft=sum(r.seconds_draft for r in own),
+        seconds_verify=sum(r.seconds_verify for r in own),
+        seconds_judge=sum(r.seconds_judge for r in own),
+        seconds_other=sum(max(0.0, r.seconds_decode - r.seconds_draft - r.seconds_verify - r.seconds_judge) for r in own),
+        gaps=_percentiles(gaps),
+        pauses=_percentiles(pauses),
+        same_text=(sum(r.text == plain.text for r, plain in paired), len(paired)) if arm != PLAIN and paired else None,
+        memory=_most(own),
+    )
+
+
+def _step(plain: RunRecord) -> float:
+    """Seconds of a plain target step in this turn."""
+    return plain.seconds_verify / len(plain.round_seconds)
+
+
+def _median(values: Sequence[float]) -> float | None:
+    return statistics.median(values) if values else None
+
+
+def _by_prompt(values: Sequence[tuple[int, float]]) -> Interval | None:
+    """values: (prompt, value) of each run. Repeats are brought together first."""
+    prompts = dict.fromkeys(p for p, _ in values)
+    return bootstrap_median([statistics.median([v for p, v in values if p == prompt]) for prompt in prompts])
+
+
+def _percentiles(values: Sequence[float]) -> Percentiles | None:
+    return tuple(percentile(values, share) for share in SHARES) if values else None
+
+
+def _most(records: Sequence[RunRecord] | Sequence[BatchRecord]) -> Memory:
+    def most(name: str) -> int | None:
+        known = [v for v in (getattr(r.memory, name) for r in records) if v is not None]
+        return max(known) if known else None
+
+    return Memory(peak=most("peak"), weights=most("weights"), cache=most("cache"))
+
+
+def _loads(records: Sequence[BatchRecord]) -> tuple[Load, ...]:
+    plain = {(r.at_once, r.repeat): r for r in records if r.arm == PLAIN}
+    loads = []
+    for key in sorted({(r.at_once, r.arm) for r in records}):
+        own = [r for r in records if (r.at_once, r.arm) == key]
+        ratios = [r.tokens_per_second / plain[r.at_once, r.repeat].tokens_per_second for r in own if (r.at_once, r.repeat) in plain]
+        judged = sum(r.judged for r in own)
+
+        def middle(value: Callable[[BatchRecord], float], own: Sequence[BatchRecord] = own) -> float:
+            return statistics.median(value(r) for r in own)
+
+        loads.append(
+            Load(
+                arm=key[1],
+                at_once=key[0],
+                repeats=len(own),
+                tokens_per_second=middle(lambda r: r.tokens_per_second),
+                speedup=_median(ratios) if key[1] != PLAIN else None,
+                first_token=middle(lambda r: statistics.median(r.first_token_seconds)),
+                answer=middle(lambda r: statistics.median(r.answer_seconds)),
+                answer_p90=middle(lambda r: percentile(r.answer_seconds, 0.9)),
+                acceptance_rate=sum(r.accepted for r in own) / judged if judged else None,
+                memory=_most(own),
+            )
+        )
+    return tuple(loads)
+
+
+# Verdicts
+
+
+def verdict(kind: str, figures: Sequence[Figures]) -> Verdict:
+    """use it, where even the lower bound of the best arm's interval is above 1; do not, where its upper bound is not; else open."""
+    name = kind[:1].upper() + kind[1:] if kind else "All tasks"
+    known = [f for f in figures if f.speedup is not None]
+    if not known:
+        return Verdict(kind=kind, use=None, best=None, speedup=None, sentence=f"{name}: nothing to compare yet.")
+    best = max(known, key=lambda f: f.speedup.value)
+    found = best.speedup
+    count = f"{found.count} prompt{'s' * (found.count != 1)}"
+    reached = f"{found.value:.2f}× with {best.arm.name} (95 % interval {found.low:.2f} to {found.high:.2f}, {count})"
+    if found.count < FEWEST:
+        use, sentence = (
+            None,
+            f"too few prompts to decide: {found.value:.2f}× with {best.arm.name} on {count}, {FEWEST} are the fewest.",
+        )
+    elif found.low > 1:
+        use, sentence = True, f"use it, {best.arm.drafter} with γ = {best.arm.draft_length}: {reached}."
+    elif found.high <= 1:
+        use, sentence = False, f"do not use it: the best was {reached}. {_cause(best)}"
+    else:
+        use, sentence = None, f"no clear gain: the best was {reached}, and 1× lies within."
+    return Verdict(kind=kind, use=use, best=best.arm, speedup=found, sentence=f"{name}: {sentence}")
+
+
+def _cause(figures: Figures) -> str:
+    """What made the best arm slow, asked like `specdec.metrics.slow_cause`: which of c = 0 and v = 1 would have been enough."""
+    cost, ratio, tokens = figures.cost_coefficient, figures.verify_ratio, figures.mean_acceptance_length
+    if cost is None or ratio is None or tokens is None:
+        return "Nothing was drafted."
+    length = figures.arm.draft_length
+    saved = {"c": length * cost, "v": ratio - 1}
+    worst = max(saved, key=saved.get)
+    if tokens <= length * cost + ratio - saved[worst]:
+        return f"Too few drafts were accepted (α = {figures.acceptance_rate:.2f}, {tokens:.2f} tokens a round)."
+    if worst == "c":
+        return f"Drafting cost too much for what it brought (c = {cost:.2f})."
+    return f"Verifying several tokens at once cost too much (v = {ratio:.2f})."
