@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 FORWARDED = {
     "train": ("specdec.train", "train a drafter for the embedded target"),
     "measure": ("specdec.measure_cli", "measure drafters and draft lengths on your own tasks; a report says whether to adopt them"),
-    "measure": ("specdec.measure_cli", "measure drafters and draft lengths on your own tasks; a report says whether to adopt them"),
     "bench": ("specdec.bench_cli", "measure plain and speculative decoding, and transformers' own, in turns"),
 }
 DRAFTERS = ("draft", "head", "lookup", "early-exit")
