@@ -17,7 +17,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specdec import kernels
+from specdec.passes import Pass, one_by_one
 from specdec.runner import CachedSequence, Runner
+from specdec.static_runner import static_runner
 
 SUPPORTED = ("llama", "mistral", "qwen2", "qwen3")
 MANY_ROWS = 32  # from here on a fused attention kernel pays
@@ -152,13 +154,63 @@ class LlamaRunner(Runner):
         angles = torch.arange(self.context).float()[:, None] / theta**steps
         return torch.polar(torch.ones_like(angles), angles)[:, None]
 
+    @torch.inference_mode()
+    def together(self, passes: list[Pass]) -> list[Tensor]:
+        """Passes of several sequences at once, of whatever lengths: every weight is read once for all rows, attention sees to each
+        sequence by itself, so there is no padding and nothing that could leak."""
+        if len(passes) == 1 or any(one.layers != passes[0].layers for one in passes):
+            return one_by_one(passes)
+        counts = [len(one.ids) for one in passes]
+        starts = [one.sequence.length + one.offset for one in passes]
+        for one, start, count in zip(passes, starts, counts, strict=True):
+            one.sequence._reserve(start + count)
+        layers = passes[0].layers or self.layers
+        kept_layers = sorted({k for one in passes for k in one.sequence.hidden_layers} if not passes[0].layers else ())
+        hidden: dict[int, Tensor] = {k: torch.empty(0) for k in kept_layers}
+        x = F.embedding(torch.tensor([token for one in passes for token in one.ids]), self.embedding)
+        parts = [_Part(one.sequence, start, count) for one, start, count in zip(passes, starts, counts, strict=True)]
+        x = self.run_parts(x, parts, layers=layers, keep_hidden=hidden)
+        if self.layers in hidden:
+            hidden[self.layers] = self.final_norm(x)
+        rows, wanted, first = [], [], 0
+        for one, count in zip(passes, counts, strict=True):
+            if not one.layers:
+                if one.sequence.hidden_layers:
+                    states = [hidden[k][first : first + count] for k in one.sequence.hidden_layers]
+                    one.sequence.hidden = torch.stack(states, dim=1)
+                one.sequence.length += count
+            wanted.append(1 if one.layers else one.keep or count)
+            rows.extend(range(first + count - wanted[-1], first + count))
+            first += count
+        return list(self.head(self.final_norm(x[rows])).split(wanted))
+
+    def run_parts(self, x: Tensor, parts: list["_Part"], *, layers: int, keep_hidden: dict[int, Tensor]) -> Tensor:
+        """`run` for the tokens of several sequences, one behind the other in x [n, width]."""
+        rotations = torch.cat([self._rotations[part.start : part.start + part.count] for part in parts])
+        masks = [_mask(part.start, part.count) for part in parts]
+        counts = [part.count for part in parts]
+        heads, width = self.heads, self.head_width
+        for index, layer in enumerate(self._stack[:layers]):
+            if index in keep_hidden:
+                keep_hidden[index] = x
+            normed = F.rms_norm(x, (self.width,), layer.attention_norm, self.epsilon)
+            qk, v = self._project(layer, normed, rotations)
+            seen = []
+            for part, mask, own, value in zip(parts, masks, qk.split(counts), v.split(counts), strict=True):
+                keys, values = part.sequence.keys[index], part.sequence.values[index]
+                seen.append(self._see(own, value, mask, keys, values, part.start, part.start + part.count))
+            out = layer.out(torch.cat(seen).view(len(x), heads * width))
+            x = x + (out if layer.out_bias is None else out + layer.out_bias)
+            normed = F.rms_norm(x, (self.width,), layer.mlp_norm, self.epsilon)
+            gate, up = layer.gate_up(normed).chunk(2, dim=-1)
+            x = x + layer.down(F.silu(gate) * up)
+        return x
+
     def run(self, x: Tensor, sequence: "LlamaSequence", *, start: int, layers: int, keep_hidden: dict[int, Tensor]) -> Tensor:
         """x [n, width], the embedded tokens at positions start.. -> [n, width] behind `layers` layers, final norm not applied."""
         n, end = len(x), start + len(x)
         rotations = self._rotations[start:end]
-        mask = None
-        if n > 1:
-            mask = torch.full((n, end), float("-inf")).triu(start + 1)
+        mask = _mask(start, n)
         for index, layer in enumerate(self._stack[:layers]):
             if index in keep_hidden:
                 keep_hidden[index] = x
@@ -172,6 +224,13 @@ class LlamaRunner(Runner):
     def _attend(
         self, layer: _Layer, x: Tensor, rotations: Tensor, mask: Tensor | None, keys: Tensor, values: Tensor, start: int, end: int
     ) -> Tensor:
+        qk, v = self._project(layer, x, rotations)
+        seen = self._see(qk, v, mask, keys, values, start, end)
+        out = layer.out(seen.reshape(len(x), self.heads * self.head_width))
+        return out if layer.out_bias is None else out + layer.out_bias
+
+    def _project(self, layer: _Layer, x: Tensor, rotations: Tensor) -> tuple[Tensor, Tensor]:
+        """x [n, width] -> turned queries and keys [n, heads + groups, head_width], values [n, groups, head_width]."""
         n, heads, groups, width = len(x), self.heads, self.groups, self.head_width
         qkv = layer.qkv(x)
         if layer.qkv_bias is not None:
@@ -183,9 +242,13 @@ class LlamaRunner(Runner):
             q = F.rms_norm(q, (width,), layer.q_norm, self.epsilon)
             qk = torch.cat([q, F.rms_norm(k, (width,), layer.k_norm, self.epsilon)], dim=1)
         turned = torch.view_as_complex(qk.view(n, heads + groups, width // 2, 2)) * rotations
-        qk = torch.view_as_real(turned).view(n, heads + groups, width)
+        return torch.view_as_real(turned).view(n, heads + groups, width), v.view(n, groups, width)
+
+    def _see(self, qk: Tensor, v: Tensor, mask: Tensor | None, keys: Tensor, values: Tensor, start: int, end: int) -> Tensor:
+        """What the n tokens of one sequence at start..end see [n, heads, head_width]; writes their keys and values."""
+        n, heads, groups, width = len(qk), self.heads, self.groups, self.head_width
         keys[:, start:end] = qk[:, heads:].transpose(0, 1)
-        values[:, start:end] = v.view(n, groups, width).transpose(0, 1)
+        values[:, start:end] = v.transpose(0, 1)
         q = qk[:, :heads].transpose(0, 1)  # [heads, n, width]
         k, v = keys[:, :end], values[:, :end]
         if n >= MANY_ROWS:
@@ -196,8 +259,21 @@ class LlamaRunner(Runner):
             if mask is not None:
                 scores = (scores.view(groups, heads // groups, n, end) + mask).view(groups, -1, end)
             out = (scores.softmax(-1) @ v).view(heads, n, width)
-        out = layer.out(out.transpose(0, 1).reshape(n, heads * width))
-        return out if layer.out_bias is None else out + layer.out_bias
+        return out.transpose(0, 1)
+
+
+def _mask(start: int, count: int) -> Tensor | None:
+    """[count, start + count]: −∞ where a token would look ahead; a single token sees all there is."""
+    return torch.full((count, start + count), float("-inf")).triu(start + 1) if count > 1 else None
+
+
+@dataclass(frozen=True)
+class _Part:
+    """`count` tokens of one sequence from position `start` on, in a pass that several sequences share."""
+
+    sequence: "LlamaSequence"
+    start: int
+    count: int
 
 
 class LlamaSequence(CachedSequence):
@@ -273,7 +349,9 @@ def _norm_weight(attention: Any, name: str, order: Tensor, scale: float) -> Tens
 
 
 def fastest_runner(model: Any, *, vocabulary: int | None = None, kernel_cache: Path | None = None) -> Runner:
-    """The lean runner where it computes this model, else the eager one."""
+    """The lean runner where it computes this model on a CPU, the static one on CUDA, else the eager one."""
+    if next(model.parameters()).device.type == "cuda":
+        return static_runner(model, vocabulary=vocabulary)
     if supports(model):
         lean = LlamaRunner(model, vocabulary=vocabulary, kernel_cache=kernel_cache)
         if _agrees(lean, model):

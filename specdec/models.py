@@ -210,7 +210,7 @@ def make_pair(
         tokenizer=tokenizer,
         texts=TokenTexts(tokenizer),
         device=runner.device,
-        device_name=device_name(runner.device),
+        device_name=", ".join(filter(None, (device_name(runner.device), runner.note))),
         dtype=str(runner.dtype).removeprefix("torch."),
         vocabulary=vocabulary,
         context=min(contexts),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -19,12 +20,24 @@ from transformers import DynamicCache
 from specdec.errors import ModelError
 
 
+def token_ids(ids: Sequence[Any], device: torch.device) -> Tensor:
+    """[n] on `device`. ids: n numbers, or what is on the device already and no host has seen: a tensor [n], tensors [] among the
+    numbers."""
+    if isinstance(ids, Tensor):
+        return ids
+    if all(isinstance(i, int) for i in ids):
+        return torch.tensor(ids, device=device)
+    return torch.stack([i if isinstance(i, Tensor) else torch.tensor(i, device=device) for i in ids])
+
+
 class Runner:
     """model: a causal language model of transformers in evaluation mode.
 
     vocabulary: how many of its logits count; the rest is padding of the embedding (None: all).
-    Raises ModelError when the cache of the model cannot roll back.
+    note: how passes are run, where that is worth telling. Raises ModelError when the cache of the model cannot roll back.
     """
+
+    note = ""
 
     def __init__(self, model: Any, *, vocabulary: int | None = None) -> None:
         self.model = model.eval()
@@ -130,7 +143,7 @@ class CachedSequence:
         device = self.runner.device
         start = self.length + offset
         arguments = {
-            "input_ids": torch.tensor([ids], device=device),
+            "input_ids": token_ids(ids, device)[None],
             "position_ids": torch.arange(start, start + len(ids), device=device)[None],
             self.runner._cache_argument: self.cache,
             "use_cache": True,

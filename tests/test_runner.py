@@ -15,6 +15,7 @@ from families import FAMILIES, REFUSED, build
 from specdec.errors import ModelError
 from specdec.llama import fastest_runner
 from specdec.runner import Runner
+from specdec.static_runner import StaticRunner
 
 TEXT = torch.randint(3, 97, (40,), generator=torch.Generator().manual_seed(1)).tolist()
 
@@ -30,7 +31,21 @@ def close(found: torch.Tensor, wanted: torch.Tensor) -> None:
 
 
 LEAN = ("llama", "qwen2", "qwen3")  # what the lean runner takes over from the eager one
-RUNNERS = {name: (name, Runner) for name in FAMILIES} | {f"{name}, lean": (name, fastest_runner) for name in LEAN}
+STATIC = (  # one of each kind of layers
+    "llama",
+    "qwen2, upper layers with a window",
+    "qwen3",
+    "gpt2",
+    "mistral, all layers with a window",
+    "gemma2",
+    "gemma3",
+    "gpt-oss",
+)
+RUNNERS = (
+    {name: (name, Runner) for name in FAMILIES}
+    | {f"{name}, lean": (name, fastest_runner) for name in LEAN}
+    | {f"{name}, static": (name, StaticRunner) for name in STATIC}
+)
 
 
 @pytest.fixture(scope="module", params=RUNNERS)
