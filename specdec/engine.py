@@ -61,7 +61,7 @@ def start(pair: Any, request: RunRequest, stop: Callable[[], bool]) -> Decoding:
 
         return race_run.begin(pair, request.prompt, request.settings, method=request.method, stop=stop)
     begin = decoding.stream_plain if request.method == "plain" else decoding.stream
-    return begin(pair, request.prompt, request.settings, stop=stop)
+    return begin(pair, request.prompt, request.settings, stop=stop, record=request.record)
 
 
 class Engine:
@@ -333,6 +333,7 @@ class Lease:
         self.engine, self.grace = engine, grace
         self.owner = uuid.uuid4().hex
         self.job: Job | None = None
+        self.gone = False  # whether the session has been away for longer than `grace`
         self._timer: threading.Timer | None = None
         self._lock = threading.Lock()
 
@@ -348,6 +349,7 @@ class Lease:
     def renew(self) -> None:
         """The session is there."""
         with self._lock:
+            self.gone = False
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
@@ -362,6 +364,7 @@ class Lease:
             self._timer.start()
 
     def _expire(self) -> None:
+        self.gone = True
         job = self.job
         if job is not None and job.active:
             self.engine.stop(job)

@@ -39,6 +39,7 @@ class RunRequest:
     """One run as a page asks for it. pair is a name of the catalogue.
 
     race: plain decoding first, then `method`, both warmed up, as one job: nobody comes between, and never both at once.
+    record: False leaves out of the trace what is only there to look at, for a run whose times are what is wanted.
     """
 
     prompt: str
@@ -46,6 +47,7 @@ class RunRequest:
     method: Method = "speculative"
     pair: str = "embedded"
     race: bool = False
+    record: bool = True
 
     @property
     def legs(self) -> tuple[RunRequest, ...]:

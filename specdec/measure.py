@@ -26,6 +26,7 @@ from specdec.prompt_sets import Prompt
 from specdec.trace import MAX_DRAFT_LENGTH, Settings, Trace
 
 AT_ONCE = (1, 2, 4, 8)
+WARM_TOKENS = 12  # of a run that only warms up
 
 
 @dataclass(frozen=True, order=True)
@@ -106,15 +107,15 @@ class Design:
         batched = (1 + len(self.drafters)) * len(self.at_once) * self.repeats
         return len(self.arms) * len(self.prompts) * self.repeats + batched
 
-    def settings(self, arm: Arm, repeat: int = 0) -> Settings:
-        """Every repeat has its own seed."""
+    def settings(self, arm: Arm, repeat: int = 0, *, warm_up: bool = False) -> Settings:
+        """Every repeat has its own seed; warming up takes a few tokens only."""
         return Settings(
             drafter=arm.drafter,
             draft_length=arm.draft_length,
             temperature=self.temperature,
             top_k=self.top_k,
             top_p=self.top_p,
-            max_new_tokens=self.new_tokens,
+            max_new_tokens=min(WARM_TOKENS, self.new_tokens) if warm_up else self.new_tokens,
             seed=self.seed + repeat,
         )
 

@@ -54,7 +54,7 @@ def perform_on(pair: Any, design: Design, *, stop: Callable[[], bool] = lambda: 
     from specdec import decoding
 
     def perform(step: Step) -> Record | None:
-        settings = design.settings(step.arm, step.repeat)
+        settings = design.settings(step.arm, step.repeat, warm_up=step.warm_up)
         if step.at_once:
             from specdec.measure_batch import perform_batch
 
