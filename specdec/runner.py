@@ -43,7 +43,7 @@ class Runner:
         self.model = model.eval()
         self.config = model.config.get_text_config()
         self.vocabulary = vocabulary or self.config.vocab_size
-        self.context = int(getattr(self.config, "max_position_embeddings", 0) or 1 << 20)
+        self.context = _context(self.config)
         self.layers = int(self.config.num_hidden_layers)
         self.width = int(self.config.hidden_size)
         self.parameters = sum(p.numel() for p in model.parameters())

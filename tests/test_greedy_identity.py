@@ -15,7 +15,6 @@ from tiny import make_tokenizer
 
 from specdec import Settings
 from specdec.decoding import generate, plain
-from specdec.errors import ModelError
 from specdec.models import make_pair
 
 NEW_TOKENS = 24
@@ -115,25 +114,30 @@ def from_transformers(model, pair, prompt_ids, length: int) -> list[int]:
     return out[0, len(prompt_ids) :].tolist()
 
 
-@pytest.mark.xfail(reason="Runner takes models whose rotary embedding switches as the text passes a length", strict=False)
-def test_a_rotary_embedding_that_changes_with_the_length_of_the_text_is_refused_or_does_no_harm():
-    """Once a text is longer than 32 tokens, "longrope" turns by other angles. A pass that crosses the line turns all its tokens by
-    the new ones, so what is in the cache depends on how the text was cut into passes."""
-    rotary = {"rope_type": "longrope", "short_factor": [1.0] * 6, "long_factor": [4.0] * 6, "original_max_position_embeddings": 32}
+@pytest.mark.parametrize("kind", ["longrope", "dynamic"])
+def test_a_rotary_embedding_that_changes_with_the_length_of_the_text_does_no_harm(kind):
+    """Once a text is longer than 32 tokens, it turns by other angles. A pass that crosses the line turns all its tokens by the new
+    ones, so what is in the cache would depend on how the text was cut into passes: the text ends there."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         tokenizer = make_tokenizer()
-        sizes = {"vocab_size": len(tokenizer), "original_max_position_embeddings": 32}
-        model = a("Phi3", "head_dim", rope_parameters=rotary | {"rope_theta": 1e4}, **sizes).eval()
-    try:
-        pair = make_pair(model, tokenizer, measure=False)
-    except ModelError:
-        return
-    prompt = "The cat sat on the mat the ca"
+        rotary = {"rope_type": kind, "rope_theta": 1e4}
+        if kind == "longrope":
+            rotary |= {"short_factor": [1.0] * 6, "long_factor": [4.0] * 6, "original_max_position_embeddings": 32}
+            sizes = {"vocab_size": len(tokenizer), "original_max_position_embeddings": 32}
+            model = a("Phi3", "head_dim", rope_parameters=rotary, **sizes).eval()
+        else:
+            rotary |= {"factor": 2.0}
+            model = a("Llama", rope_parameters=rotary, vocab_size=len(tokenizer), max_position_embeddings=32).eval()
+    pair = make_pair(model, tokenizer, measure=False)
+    assert pair.context == 32
+    prompt = "The cat sat on the mat"
     wanted = plain(pair, prompt, Settings(raw=True, max_new_tokens=30))
+    assert wanted.finish_reason == "context" and len(wanted.prompt_ids) + len(wanted.output_ids) == 32
+    assert_identical(from_transformers(model, pair, wanted.prompt_ids, len(wanted.output_ids)), wanted, pair, what=kind)
     for draft_length in (1, 4, 8):
         settings = Settings(drafter="lookup", draft_length=draft_length, raw=True, max_new_tokens=30)
-        assert_identical(generate(pair, prompt, settings).output_ids, wanted, pair, what=f"longrope, γ = {draft_length}")
+        assert_identical(generate(pair, prompt, settings).output_ids, wanted, pair, what=f"{kind}, γ = {draft_length}")
 
 
 @pytest.mark.parametrize("draft_length", range(1, 9))
