@@ -61,6 +61,8 @@ def keep_top_p(p: Tensor, top_p: float) -> Tensor:
     Sorting 49,152 numbers costs more than the rest of the judgement. Tokens under (1 − top_p)/V together weigh less than 1 − top_p,
     so all of them go; only the others are sorted.
     """
+    if p.device.type == "cuda":
+        return keep_top_p_without_waiting(p, top_p)
     out = torch.zeros_like(p)
     floor = (1 - top_p) / p.shape[-1]
     for row, kept in zip(p, out):
@@ -68,10 +70,23 @@ def keep_top_p(p: Tensor, top_p: float) -> Tensor:
         order = row[ids].argsort(stable=True)
         ids = ids[order]
         weights = row[ids]
-        cumulative = weights.cumsum(0) + (1 - weights.sum())  # what the tokens that were not sorted weigh comes first
+        cumulative = weights.cumsum(0)
+        cumulative = cumulative + (1 - cumulative[-1:])  # what the tokens that were not sorted weigh comes first
         keep = cumulative > 1 - top_p
         keep[-1:] = True
         kept[ids[keep]] = weights[keep]
+    return out / out.sum(-1, keepdim=True)
+
+
+def keep_top_p_without_waiting(p: Tensor, top_p: float) -> Tensor:
+    """The same where counting the tokens that are left would make the host wait for the device: all are sorted."""
+    floor = (1 - top_p) / p.shape[-1]
+    weights = p.masked_fill(p < p.amax(-1, keepdim=True).clamp(max=floor), 0)
+    ascending, order = weights.sort(dim=-1, stable=True)  # what is not to be sorted comes first, as zeros
+    cumulative = ascending.cumsum(-1)
+    keep = cumulative + (1 - cumulative[:, -1:]) > 1 - top_p
+    keep[:, -1:] = True
+    out = torch.zeros_like(p).scatter(-1, order, ascending.masked_fill(~keep, 0))
     return out / out.sum(-1, keepdim=True)
 
 
@@ -109,11 +124,29 @@ def one_hot(ids: list[int], vocabulary: int, *, like: Tensor) -> Tensor:
     return q
 
 
+def require_probabilities(total: float) -> None:
+    """Raise ModelError when what adds up to `total` are no probabilities, as behind a model that overflows."""
+    if not 0 < total < float("inf"):
+        raise ModelError(
+            f"the probabilities of the next token add up to {total}: the model computes nonsense in this number format, take "
+            "float32."
+        )
+
+
 class Draws:
-    """Every random decision of a run, from one generator that the run seeds."""
+    """Every random decision of a run, from one generator that the run seeds.
+
+    device: where probabilities that it picks from are best made.
+    """
+
+    device = torch.device("cpu")
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
+
+    def best(self, logits: Tensor) -> int:
+        """logits [V] -> the most probable token. It waits for the device, so that the time of a step is the time of the step."""
+        return int(logits.argmax())
 
     def pick(self, probabilities: Tensor) -> tuple[int, float]:
         """probabilities [V] -> (token id, the u it was picked with): inverse of the cumulative sum, in float64.
@@ -124,10 +157,7 @@ class Draws:
         # Some devices have no float64 (MPS), and one row is quickly moved.
         cumulative = probabilities.to("cpu").double().cumsum(0)
         total = float(cumulative[-1])
-        if not 0 < total < float("inf"):
-            raise ModelError(
-                f"the probabilities of the next token add up to {total}: the model computes nonsense in this number format, take float32."
-            )
+        require_probabilities(total)
         index = int(torch.searchsorted(cumulative, torch.tensor(u * total, dtype=torch.float64), right=True))
         if index >= len(cumulative):  # u·total rounded up to total: the last token that has any probability
             index = int(probabilities.nonzero()[-1])

@@ -1,0 +1,174 @@
+"""Decisions that are made on the device, a round ahead of the host, are those that the host would have made: same draws, same
+tokens, same record. Here the device is the CPU; only the clock and the transfers differ on CUDA.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specdec.ahead import AheadDraws, pick
+from specdec.decoding import judge
+from specdec.drafters import Proposal
+from specdec.errors import ModelError
+from specdec.sampling import Draws, SamplingRule, keep_top_p, keep_top_p_without_waiting, one_hot
+
+
+class Given(random.Random):
+    """A generator that gives the draws it is told."""
+
+    def __init__(self, us):
+        super().__init__()
+        self.us = iter(us)
+
+    def random(self):
+        return next(self.us)
+
+
+def distributions(count: int, vocabulary: int, seed: int, *, zeros: float = 0.0) -> torch.Tensor:
+    numbers = torch.Generator().manual_seed(seed)
+    logits = 3 * torch.randn(count, vocabulary, generator=numbers)
+    logits[torch.rand(count, vocabulary, generator=numbers) < zeros] = float("-inf")
+    logits[:, 0] = 0  # something is left
+    return logits
+
+
+us = st.floats(0, 1, exclude_max=True)
+
+
+@settings(deadline=None)
+@given(st.integers(1, 40), st.integers(0, 10**6), us, st.sampled_from([torch.float32, torch.float64]), st.booleans())
+def test_the_same_draw_picks_the_same_token(vocabulary, seed, u, dtype, zeros):
+    p = distributions(1, vocabulary, seed, zeros=0.5 * zeros).to(dtype).softmax(-1)[0]
+    draws = Draws(0)
+    draws._random = Given([u])
+    token, _ = draws.pick(p)
+    found, total = pick(p, torch.tensor([u], dtype=torch.float64))
+    assert found.tolist() == [token] and total.tolist() == pytest.approx([1])
+
+
+@pytest.mark.parametrize("u", [0.0, 1 - 2**-53])
+def test_the_ends_of_the_interval_pick_a_token_that_has_any_probability(u):
+    for p in ([0, 0.5, 0.5, 0], [0, 0.1, 0.2, 0.7, 0], [1, 0, 0], [0, 0, 1]):
+        token = int(pick(torch.tensor(p), torch.tensor([u], dtype=torch.float64))[0])
+        possible = [i for i, x in enumerate(p) if x]
+        assert token == possible[0 if u == 0 else -1]
+
+
+@settings(deadline=None)
+@given(st.integers(1, 3), st.integers(2, 300), st.integers(0, 10**6), st.floats(0.01, 0.999), st.booleans())
+def test_top_p_without_waiting_is_top_p_to_the_last_bit(rows, vocabulary, seed, top_p, ties):
+    logits = distributions(rows, vocabulary, seed)
+    p = (logits.round() if ties else logits).softmax(-1)
+    assert torch.equal(keep_top_p_without_waiting(p, top_p), keep_top_p(p, top_p))
+
+
+@pytest.mark.parametrize("top_p", [1e-9, 0.5, 0.9, 0.999])
+def test_top_p_without_waiting_on_a_real_vocabulary(top_p):
+    p = distributions(2, 49_152, 5).softmax(-1)
+    p[1] = 1 / 49_152
+    assert torch.equal(keep_top_p_without_waiting(p, top_p), keep_top_p(p, top_p))
+
+
+rules = st.sampled_from(
+    [SamplingRule(0.0), SamplingRule(1.0), SamplingRule(0.7, 5, 0.9), SamplingRule(1.3, 0, 0.6), SamplingRule(1.0, 2)]
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(0, 6), st.integers(2, 12), st.integers(0, 10**6), rules, st.booleans(), st.booleans(), st.lists(us, min_size=13))
+def test_a_round_is_judged_as_on_the_host(count, vocabulary, seed, rule, one_hot_q, same, uniforms):
+    """Random drafts and targets, with ends of text among them; `same`: q is p, so that all is accepted."""
+    logits = distributions(count + 1, vocabulary, seed, zeros=0.3)
+    q = rule.probabilities(logits[:-1] if same else distributions(count, vocabulary, seed + 1, zeros=0.3)) if count else None
+    eos = frozenset({seed % vocabulary})
+    host, device = Draws(0), AheadDraws(0)
+    host._random, device._random = Given(uniforms), Given(uniforms)
+
+    device.begin(count)
+    ids, told, draw_us = [], [], []
+    for row in range(count):
+        if one_hot_q:
+            ids.append(random.Random(seed + row).randrange(vocabulary))
+            told.append(ids[-1])
+            draw_us.append(None)
+        elif rule.greedy:
+            ids.append(host.best(q[row]))
+            told.append(device.best(q[row]))
+            draw_us.append(None)
+        else:
+            token, u = host.pick(q[row])
+            found, same_u = device.pick(q[row])
+            assert u == same_u
+            ids.append(token)
+            told.append(found)
+            draw_us.append(u)
+    if one_hot_q and count:
+        q = one_hot(ids, vocabulary, like=logits)
+    device.proposed()
+    proposal = Proposal(ids, q, draw_us, [0.0] * count)
+    p = None if rule.greedy else rule.probabilities(logits)
+    wanted = judge(proposal, logits=logits, p=p, draws=host, eos_ids=eos)
+    found = device.judge(dataclasses.replace(proposal, ids=told), logits=logits, rule=rule, eos_ids=eos)
+    assert found.proposal.ids == ids and all(type(i) is int for i in found.proposal.ids)
+    assert (found.p is None) == rule.greedy
+    for name in ("accepted", "rejected", "us", "token", "u", "residual_mass"):
+        assert getattr(found, name) == getattr(wanted, name), name
+    if wanted.source is None:
+        assert found.source is None
+    else:
+        assert torch.equal(found.source, wanted.source)
+    # What is drawn next is what the host would draw next.
+    device.begin(0)
+    assert device._us[0] == host._random.random()
+
+
+def test_a_round_that_is_broken_off_uses_no_draws():
+    host, device = Draws(3), AheadDraws(3)
+    p = torch.full((5,), 0.2)
+    device.begin(4)
+    device.pick(p)
+    device.begin(2)
+    for _ in range(2):
+        token, u = device.pick(p)
+        assert (int(token), u) == host.pick(p)
+
+
+def test_a_model_that_overflows_is_an_error():
+    device = AheadDraws(0)
+    rule = SamplingRule(1.0)
+    good, bad = torch.zeros(1, 5), torch.full((1, 5), float("nan"))
+    for draft, target in ((bad, good), (good, bad)):
+        device.begin(1)
+        q = rule.probabilities(draft)
+        token, u = device.pick(q[0])
+        device.proposed()
+        with pytest.raises(ModelError, match="computes nonsense"):
+            device.judge(Proposal([token], q, [u], [0.0]), logits=target.expand(2, 5), rule=rule, eos_ids=frozenset())
+
+
+def test_the_times_of_a_round_add_up_to_the_round():
+    import time
+
+    device = AheadDraws(0)
+    p = torch.full((5,), 0.2)
+    begun = time.perf_counter()
+    device.begin(2)
+    ids, us = zip(*(device.pick(p) for _ in range(2)), strict=True)
+    device.proposed()
+    time.sleep(0.02)
+    found = device.judge(
+        Proposal(list(ids), p.expand(2, 5), list(us), [9.0, 9.0]),
+        logits=torch.zeros(3, 5),
+        rule=SamplingRule(1.0),
+        eos_ids=frozenset(),
+    )
+    whole = time.perf_counter() - begun
+    parts = [*found.proposal.seconds, found.verify, found.judge]
+    assert len(found.proposal.seconds) == 2 and found.verify >= 0.02
+    assert all(part >= 0 for part in parts) and 0.02 <= sum(parts) <= whole
