@@ -59,9 +59,15 @@ def _cause(found: Comparison) -> str:
 
 
 def _figures(found: Comparison) -> str:
+    """α, c and v, without the one that was just named as the cause."""
     s = found.figures
-    values = (("α", s.acceptance_rate), ("c", s.cost_coefficient), ("v", s.verify_ratio))
-    parts = [f"{name} = {value:.2f}" for name, value in values if value is not None]
+    values = {
+        "acceptance_rate": ("α", s.acceptance_rate),
+        "cost_coefficient": ("c", s.cost_coefficient),
+        "verify_ratio": ("v", s.verify_ratio),
+    }
+    values.pop(found.cause, None)
+    parts = [f"{name}\u00a0=\u00a0{value:.2f}" for name, value in values.values() if value is not None]
     return f"({', '.join(parts)}; costs in plain steps of this race.)" if parts else ""
 
 

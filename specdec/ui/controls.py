@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import streamlit as st
 
 from specdec.catalogue import DEFAULT_PAIR
@@ -31,9 +33,9 @@ def read() -> RunRequest:
     return RunRequest(prompt=state.prompt, settings=settings, pair=DEFAULT_PAIR)
 
 
-def _run() -> None:
+def _run(start: Callable[[RunRequest], None]) -> None:
     try:
-        session.run(read())
+        start(read())
     except SpecdecError as error:
         session.notice(str(error))
 
@@ -80,8 +82,11 @@ def _drafter_to_link(usual: str) -> None:
         st.query_params["drafter"] = st.session_state.drafter
 
 
-def prompt_bar(*, active: bool) -> None:
-    """Prompt, Run, Stop and examples in one row; the prompt opens while somebody writes in it (assets/app.css)."""
+def prompt_bar(*, active: bool, run: str = "run", start: Callable[[RunRequest], None] = session.run) -> None:
+    """Prompt, Run, Stop and examples in one row; the prompt opens while somebody writes in it (assets/app.css).
+
+    run: name of the button's texts. start: what it does with the request; a SpecdecError of it is said on the page.
+    """
     with st.container(key="bar", horizontal=True, gap="small"):
         st.text_area(
             text("prompt.label"),
@@ -94,13 +99,14 @@ def prompt_bar(*, active: bool) -> None:
             bind="query-params",
         )
         st.button(
-            text("run"),
+            text(run),
             type="primary",
             icon=":material/play_arrow:",
             shortcut="Ctrl+Enter",
             key="run",
-            help=text("run.help"),
+            help=text(f"{run}.help"),
             on_click=_run,
+            args=(start,),
         )
         st.button(text("stop"), icon=":material/stop:", key="stop", help=text("stop.help"), on_click=_stop, disabled=not active)
         st.menu_button(text("examples"), list(examples()), icon=":material/lightbulb:", key="example", on_click=_example)

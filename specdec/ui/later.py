@@ -13,7 +13,7 @@ STORE = "_stage_is_drawn"
 _WATCH = """
 export default function ({ setTriggerValue }) {
   const begun = Date.now();
-  const drawn = () => [...document.querySelectorAll(".st-key-stage *")].some((e) => e.shadowRoot?.querySelector(".stage"));
+  const drawn = () => [...document.querySelectorAll(".st-key-stage *, .st-key-race *")].some((e) => e.shadowRoot?.querySelector(".stage"));
   const timer = setInterval(() => {
     if (!drawn() && Date.now() - begun < 10000) return;
     clearInterval(timer);

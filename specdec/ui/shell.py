@@ -24,6 +24,7 @@ page = st.navigation(
         st.Page(rounds, title="Run and watch", url_path="home", default=True),
         # The default page answers at / only; a link to it by name has to work as well.
         st.Page(rounds, title="Run and watch", url_path="rounds", visibility="hidden"),
+        st.Page(ROOT / "pages" / "race.py", title="With and without", url_path="race"),
         st.Page(ROOT / "pages" / "walkthrough.py", title="One round, slowly", url_path="walkthrough"),
         st.Page(ROOT / "pages" / "residual.py", title="Why exact?", url_path="residual"),
         st.Page(ROOT / "pages" / "speedup.py", title="How much faster?", url_path="speedup"),
