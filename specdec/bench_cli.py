@@ -7,8 +7,10 @@ import json
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from specdec.bench import Report, Spread, measure, our_arms, report
+from specdec.catalogue import EMBEDDED
 from specdec.errors import SettingsError
 
 PROMPTS = Path(__file__).resolve().parents[1] / "assets" / "prompts.jsonl"
@@ -18,13 +20,11 @@ def main(arguments: list[str] | None = None) -> int:
     """Measure and print; returns the exit code. Ctrl+C ends it early and reports what there is."""
     options = _parser().parse_args(arguments)
     prompts = read_prompts(options.prompts_file, options.prompts)
-    from specdec.models import load_pair
-
-    pair = load_pair(options.pair, progress=lambda stage, done, total: None)
+    pair = _load(options)
     size = {"new_tokens": options.new_tokens, "draft_length": options.draft_length}
     arms = our_arms(pair, **size, drafters=options.drafter or None)
     if not options.no_hf:
-        arms += _hf(pair, **size)
+        arms += _hf(pair, **size, ballast=options.ballast)
     begun = time.monotonic()
 
     def progress(stage: str, done: int, total: int) -> None:
@@ -45,15 +45,32 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _hf(pair, *, new_tokens: int, draft_length: int) -> list:
+def _load(options: argparse.Namespace) -> Any:
+    where = {"device": options.device, "dtype": options.dtype}
+    if options.ballast is None:
+        from specdec.models import load_pair
+
+        return load_pair(options.pair, **where)
+    if options.pair not in (None, EMBEDDED):
+        raise SettingsError(f"--ballast is for the embedded pair, not for {options.pair!r}: leave out one of the two.")
+    from specdec import ballast
+
+    return ballast.load_ballast_pair(options.ballast, **where)
+
+
+def _hf(pair: Any, *, new_tokens: int, draft_length: int, ballast: float | None = None) -> list:
     """The arms of transformers, on the same weights."""
     from specdec.bench_hf import as_assistant, hf_arms
     from specdec.fetch import fetch_embedded
     from specdec.loading import load_model
 
-    if pair.name != "embedded":
+    if pair.name != EMBEDDED and ballast is None:
         raise SettingsError(f"the arms of transformers are only there for the embedded pair, not for {pair.name!r}: add --no-hf.")
     model = load_model(fetch_embedded(), device=pair.device, dtype=pair.dtype, name=pair.title)
+    if ballast is not None:
+        from specdec.ballast import add_ballast
+
+        add_ballast(model, round(ballast * 1e9))
     assistant = as_assistant(pair.draft) if pair.draft is not None else None
     return hf_arms(
         model,
@@ -114,6 +131,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--repeats", type=int, default=3, metavar="N", help="turns on every prompt (default 3)")
     add("--draft-length", type=int, default=4, metavar="N", help="γ (default 4)")
     add("--drafter", action="append", metavar="NAME", help="only this drafter; may be given several times")
+    add("--ballast", type=float, metavar="B", help="B billion weights more in the embedded target, which cost and change nothing")
+    add("--device", default="auto", metavar="D", help="auto, cpu, cuda, cuda:N or mps (default auto)")
+    add("--dtype", default="auto", metavar="D", help="auto, float32, bfloat16 or float16 (default auto)")
     add("--no-hf", action="store_true", help="leave out the arms of transformers")
     add("--json", metavar="FILE", help="write everything that was measured to FILE")
     return parser

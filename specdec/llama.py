@@ -117,9 +117,13 @@ class LlamaRunner(Runner):
             parts["down"].append(mlp.down_proj.weight)
         products: dict[str, list[kernels.Product]] = {}
         for name, weights in parts.items():
-            self.kernels[name] = kernels.choose(weights[:8], cache=kernel_cache)
-            make = kernels.KERNELS[self.kernels[name]]
-            products[name] = [make(w.detach()) for w in weights]
+            alike: dict[torch.Size, list[Tensor]] = {}  # layers may differ in width
+            for w in weights:
+                alike.setdefault(w.shape, []).append(w)
+            chosen = {shape: kernels.choose(some[:8], cache=kernel_cache) for shape, some in alike.items()}
+            self.kernels[name] = chosen[weights[0].shape]
+            products[name] = [kernels.KERNELS[chosen[w.shape]](w.detach()) for w in weights]
+            alike.clear()
             weights.clear()
         head = model.lm_head.weight.detach()
         self.kernels["head"] = kernels.choose([head], cache=kernel_cache)
