@@ -215,6 +215,6 @@ def test_the_shipped_races_are_real_can_be_read_and_one_is_lost():
 
 
 def test_the_page_needs_no_torch_before_a_race():
-    code = "import sys; from specdec.ui import race_view; race_view.recordings(); print({'torch', 'transformers'} & set(sys.modules))"
+    code = "import sys; from specdec.ui import race_view; race_view.recordings(); print({'torch', 'transformers'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip().splitlines()[-1] == "set()"
