@@ -17,19 +17,22 @@ import datetime
 import platform
 import time
 from dataclasses import dataclass
-from typing import Any, Callable, Iterator
+from functools import lru_cache
+from typing import Any, Callable, Generator, Iterator
 
 import torch
 from torch import Tensor
 
+from specdec.adaptive import AdaptiveLength
 from specdec.drafters import Drafter, Proposal, Request, make_drafter
 from specdec.errors import SettingsError
+from specdec.passes import Pass, drive
 from specdec.recorder import Recorder
 from specdec.sampling import Draws, SamplingRule, residual
 from specdec.trace import FinishReason, Method, Round, Seconds, Settings, Trace, Totals
 
 
-class _Stopped(Exception):
+class Stopped(Exception):
     """Somebody asked the run to stop."""
 
 
@@ -102,7 +105,7 @@ class Run(Iterator[Round]):
     ) -> None:
         name = "none" if method == "plain" else drafter.name if drafter else settings.drafter or pair.drafters[0]
         if method == "plain":
-            settings = settings.replace(draft_length=0)
+            settings = settings.replace(draft_length=0, adaptive=False)
         self.pair, self.prompt, self.method = pair, prompt, method
         self.settings = settings.replace(drafter=name)
         self.drafter = drafter or make_drafter(name, pair, self.settings)
@@ -119,7 +122,11 @@ class Run(Iterator[Round]):
         self._recorder = Recorder(pair.texts, full=record, greedy=self._rule.greedy)
         self._asked_to_stop = stop
         self._stop = False
+        self._length = None
+        if self.settings.adaptive:
+            self._length = AdaptiveLength(self.settings.draft_length, plain_seconds=pair.plain_step_seconds)
         self._target: Any = None
+        self._verify = verify_together(pair.target)
         self._created = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
 
     # What a caller does with a run
@@ -136,18 +143,30 @@ class Run(Iterator[Round]):
             raise StopIteration
         begun = time.perf_counter()
         try:
-            if self._target is None:
-                self._prefill()
-            round_ = self._round()
-        except _Stopped:
-            # The round that was begun is not in the trace, nor is its time.
-            self._finish("stopped")
-            self.seconds = max(self.seconds, self.seconds_prefill)
+            if not self.started:
+                self.prefill()
+            with torch.inference_mode():
+                round_ = drive(self.steps())
+        except Stopped:
+            self.end_stopped()
             raise StopIteration from None
-        self.seconds += time.perf_counter() - begun
-        if len(self.rounds) == 1:
-            self.seconds_to_first_token = self.seconds - round_.seconds.record
+        self.count_time(time.perf_counter() - begun)
         return round_
+
+    def verifies(self, wanted: Pass) -> bool:
+        """Whether `wanted` is the target's pass over the drafts, behind which a round ends."""
+        return wanted.together is self._verify
+
+    def count_time(self, seconds: float) -> None:
+        """The round that has just ended, and all that belongs to it, took so long."""
+        self.seconds += seconds
+        if len(self.rounds) == 1:
+            self.seconds_to_first_token = self.seconds - self.rounds[0].seconds.record
+
+    def end_stopped(self) -> None:
+        """Somebody has stopped the run: the round that was begun is not in the trace, nor is its time."""
+        self._finish("stopped")
+        self.seconds = max(self.seconds, self.seconds_prefill)
 
     @property
     def output_ids(self) -> list[int]:
@@ -157,9 +176,14 @@ class Run(Iterator[Round]):
 
     def _check(self) -> None:
         if self._stop or (self._asked_to_stop is not None and self._asked_to_stop()):
-            raise _Stopped
+            raise Stopped
 
-    def _prefill(self) -> None:
+    @property
+    def started(self) -> bool:
+        """Whether the prompt is in the caches."""
+        return self._target is not None
+
+    def prefill(self) -> None:
         """The whole prompt but its newest token goes into the caches."""
         self._check()
         begun = time.perf_counter()
@@ -171,19 +195,20 @@ class Run(Iterator[Round]):
         self.pair.target.synchronize()
         self.seconds_prefill = time.perf_counter() - begun
 
-    def _round(self) -> Round:
+    def steps(self) -> Generator[Pass, Tensor, Round]:
+        """One round: yields the passes that it needs, is sent their logits, returns the round. The prompt is in the caches."""
         start = len(self.committed)
         # One place is for the token that the target adds itself.
-        count = min(self.settings.draft_length, self._limit - len(self.output_ids) - 1)
+        room = self._limit - len(self.output_ids) - 1
+        count = self._length.choose(room) if self._length else min(self.settings.draft_length, room)
         look = self._recorder.full
-        proposal = self.drafter.propose(
+        proposal = yield from self.drafter.steps(
             Request(self.committed, count, self._rule, self._draws, look, self._check)
         )
         self._check()
-        begun = time.perf_counter()
         fed = [self.committed[-1], *proposal.ids]
-        logits = self._target.forward(fed, keep=len(fed))
-        self.pair.target.synchronize()
+        verify = Pass(self._verify, self._target, fed, keep=len(fed))
+        logits = yield verify
         verified = time.perf_counter()
         p = None if self._rule.greedy else self._rule.probabilities(logits)
         verdicts = judge(proposal, logits=logits, p=p, draws=self._draws, eos_ids=self.pair.eos_ids)
@@ -198,12 +223,14 @@ class Run(Iterator[Round]):
         drafts, outcome = self._recorder.describe(proposal, verdicts, logits=logits, p=p)
         seconds = Seconds(
             draft=tuple(round(s, 7) for s in proposal.seconds),
-            verify=round(verified - begun, 7),
+            verify=round(verify.seconds, 7),
             judge=round(judged - verified, 7),
             record=round(time.perf_counter() - judged, 7),
         )
         round_ = Round(index=len(self.rounds), start=start, drafts=drafts, outcome=outcome, seconds=seconds)
         self.rounds.append(round_)
+        if self._length:
+            self._length.learn(len(drafts), round_.accepted, round_.judged, seconds.draft, seconds.verify)
         if new[-1] in self.pair.eos_ids:
             self._finish("eos")
         elif len(self.output_ids) >= self._limit:
@@ -264,6 +291,18 @@ class Run(Iterator[Round]):
             seconds_record=round(record, 7),
             seconds_other=round(max(0.0, self.seconds - named), 7),
         )
+
+
+@lru_cache(maxsize=8)
+def verify_together(target: Any) -> Callable[[list[Pass]], list[Tensor]]:
+    """The target's passes, waited for; the same function for all runs over one target, so that they can share a pass."""
+
+    def together(passes: list[Pass]) -> list[Tensor]:
+        logits = target.together(passes)
+        target.synchronize()
+        return logits
+
+    return together
 
 
 def _room(prompt_ids: list[int], context: int) -> int:

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specdec.errors import ModelError, PairError
+from specdec.passes import Pass
 from specdec.reduced import ReducedVocabulary, TargetTables, fill, read_drafter
 from specdec.small_draft import DraftShape, SmallDraft
 
@@ -80,6 +81,34 @@ class SmallDraftRunner:
             raise ModelError("The trained draft model shows no hidden states: use it as a draft, not as a target.")
         return SmallDraftSequence(self)
 
+    @torch.inference_mode()
+    def together(self, passes: list[Pass]) -> list[Tensor]:
+        """Passes of several sequences at once; logits [keep, V] of each, −∞ outside the draft vocabulary."""
+        shape, width, size, counts = self.shape, (self.width,), self.size, [len(one.ids) for one in passes]
+        for one in passes:
+            one.sequence.reserve(one.sequence.length + len(one.ids))
+        stream = self.embedding[torch.tensor([token for one in passes for token in one.ids], device=self.device)].float()
+        angles = [self.rotary(one.sequence.length, one.sequence.length + len(one.ids)) for one in passes]
+        cos, sin = angles[0] if len(passes) == 1 else (torch.cat(part) for part in zip(*angles, strict=True))
+        for index, (project, mix, gate_up, down) in enumerate(self.weights):
+            joint = (F.rms_norm(stream, width, eps=1e-6) @ project).view(len(stream), shape.heads + 2 * shape.groups, size)
+            turned, half = joint[:, : shape.heads + shape.groups], size // 2
+            turned = turned * cos + torch.cat([-turned[..., half:], turned[..., :half]], -1) * sin
+            parts = turned.split([shape.heads, shape.groups], 1) + (joint[:, shape.heads + shape.groups :],)
+            mixed = [
+                one.sequence.attend(index, *part)
+                for one, *part in zip(passes, *(part.split(counts) for part in parts), strict=True)
+            ]
+            stream = stream + (mixed[0] if len(mixed) == 1 else torch.cat(mixed)) @ mix
+            gate, up = (F.rms_norm(stream, width, eps=1e-6) @ gate_up).chunk(2, -1)
+            stream = stream + (F.silu(gate) * up) @ down
+        for one in passes:
+            one.sequence.length += len(one.ids)
+        kept = [part if one.keep is None else part[-one.keep :] for one, part in zip(passes, stream.split(counts), strict=True)]
+        rows = kept[0] if len(kept) == 1 else torch.cat(kept)
+        logits = self.reduced.spread(F.rms_norm(rows, width, eps=1e-6) @ self.rows, empty=float("-inf"))
+        return list(logits.split([len(part) for part in kept]))
+
     def synchronize(self) -> None:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
@@ -92,20 +121,9 @@ class SmallDraftSequence:
         self.runner, self.length = runner, 0
         self._cache = torch.zeros(runner.layers, 2, runner.shape.groups, capacity, runner.size, device=runner.device)
 
-    @torch.inference_mode()
     def forward(self, ids: list[int], *, keep: int | None = None) -> Tensor:
         """Feed `ids`; logits of the last `keep` of them (None: all), float32 [keep, V], −∞ outside the draft vocabulary."""
-        runner, width = self.runner, (self.runner.width,)
-        start, stop = self.length, self.length + len(ids)
-        if stop > self._cache.shape[3]:
-            self._cache = F.pad(self._cache, (0, 0, 0, max(stop, 2 * self._cache.shape[3]) - self._cache.shape[3]))
-        stream = runner.embedding[torch.tensor(ids, device=runner.device)].float()
-        angles = runner.rotary(start, stop)
-        for index, weights in enumerate(runner.weights):
-            stream = self._layer(stream, self._cache[index], weights, angles)
-        self.length = stop
-        last = stream if keep is None else stream[-keep:]
-        return runner.reduced.spread(F.rms_norm(last, width, eps=1e-6) @ runner.rows, empty=float("-inf"))
+        return self.runner.together([Pass(self.runner.together, self, ids, keep=keep)])[0]
 
     def crop(self, length: int) -> None:
         """Forget everything behind the first `length` tokens."""
@@ -113,24 +131,25 @@ class SmallDraftSequence:
             raise ValueError(f"cannot roll back to {length} tokens: the cache holds {self.length}.")
         self.length = length
 
-    def _layer(self, stream: Tensor, cache: Tensor, weights: tuple[Tensor, ...], angles: tuple[Tensor, Tensor]) -> Tensor:
-        """stream [n, d], cache [2, groups, capacity, size] -> stream [n, d]; writes n keys and values."""
-        shape, size, width = self.runner.shape, self.runner.size, (self.runner.width,)
-        project, mix, gate_up, down = weights
-        count, start, stop = len(stream), self.length, self.length + len(stream)
-        joint = (F.rms_norm(stream, width, eps=1e-6) @ project).view(count, shape.heads + 2 * shape.groups, size)
-        turned, half = joint[:, : shape.heads + shape.groups], size // 2
-        turned = turned * angles[0] + torch.cat([-turned[..., half:], turned[..., :half]], -1) * angles[1]
-        cache[0, :, start:stop] = turned[:, shape.heads :].transpose(0, 1)
-        cache[1, :, start:stop] = joint[:, shape.heads + shape.groups :].transpose(0, 1)
-        query = turned[:, : shape.heads].view(count, shape.groups, -1, size).permute(1, 2, 0, 3).reshape(shape.groups, -1, size)
+    def attend(self, layer: int, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """query [n, heads, size], keys and values [n, groups, size] of the next n tokens -> what they see [n, heads · size].
+
+        Writes the keys and values; `length` grows when all layers are through.
+        """
+        groups, size, count = self.runner.shape.groups, self.runner.size, len(query)
+        start, stop = self.length, self.length + count
+        cache = self._cache[layer]
+        cache[0, :, start:stop] = keys.transpose(0, 1)
+        cache[1, :, start:stop] = values.transpose(0, 1)
+        query = query.view(count, groups, -1, size).permute(1, 2, 0, 3).reshape(groups, -1, size)
         scores = query @ cache[0, :, :stop].transpose(1, 2) * size**-0.5
         if count > 1:
-            later = torch.ones(count, stop, dtype=torch.bool, device=stream.device).triu(start + 1)
-            scores = scores.view(shape.groups, -1, count, stop).masked_fill(later, float("-inf")).view_as(scores)
-        mixed = (
-            (scores.softmax(-1) @ cache[1, :, :stop]).view(shape.groups, -1, count, size).permute(2, 0, 1, 3).reshape(count, -1)
-        )
-        stream = stream + mixed @ mix
-        gate, up = (F.rms_norm(stream, width, eps=1e-6) @ gate_up).chunk(2, -1)
-        return stream + (F.silu(gate) * up) @ down
+            later = torch.ones(count, stop, dtype=torch.bool, device=query.device).triu(start + 1)
+            scores = scores.view(groups, -1, count, stop).masked_fill(later, float("-inf")).view_as(scores)
+        seen = (scores.softmax(-1) @ cache[1, :, :stop]).view(groups, -1, count, size)
+        return seen.permute(2, 0, 1, 3).reshape(count, -1)
+
+    def reserve(self, tokens: int) -> None:
+        """Make room for `tokens` in all."""
+        if tokens > self._cache.shape[3]:
+            self._cache = F.pad(self._cache, (0, 0, 0, max(tokens, 2 * self._cache.shape[3]) - self._cache.shape[3]))

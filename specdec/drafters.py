@@ -11,7 +11,7 @@ A drafter belongs to one run: `make_drafter` makes it, `start` gives it the prom
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from specdec.errors import SettingsError
+from specdec.passes import Pass, drive
 from specdec.runner import CachedSequence
 from specdec.sampling import Draws, SamplingRule, one_hot
 from specdec.trace import Settings
@@ -59,7 +60,10 @@ class Request:
 
 
 class Drafter:
-    """Base of all drafters; proposes nothing, which is plain decoding."""
+    """Base of all drafters; proposes nothing, which is plain decoding.
+
+    A drafter of one's own defines `propose`; one whose model can serve several runs in one pass defines `steps` instead.
+    """
 
     name = "none"
     hidden_layers: tuple[int, ...] = ()  # hidden states of the target that it reads, see Runner.open
@@ -67,7 +71,18 @@ class Drafter:
     def start(self, prompt_ids: list[int], target: CachedSequence) -> None:
         """A new run. `target` holds all of the prompt but its last token, and its `hidden` those tokens' states."""
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "propose" in cls.__dict__ and "steps" not in cls.__dict__:
+            cls.steps = _steps_of_propose
+
     def propose(self, request: Request) -> Proposal:
+        """`steps` for one run alone."""
+        return drive(self.steps(request))
+
+    def steps(self, request: Request) -> Generator[Pass, Tensor, Proposal]:
+        """Yields the passes that drafting needs, is sent their logits, returns the proposal."""
+        yield from ()
         return NOTHING
 
     def settle(self, kept: int) -> None:
@@ -77,29 +92,36 @@ class Drafter:
         """
 
 
+def _steps_of_propose(self: Drafter, request: Request) -> Generator[Pass, Tensor, Proposal]:
+    """`Drafter.steps` of a drafter that asks nobody for its passes."""
+    yield from ()
+    return self.propose(request)
+
+
 class _StepDrafter(Drafter):
     """A drafter that runs a model once for each token."""
 
-    def propose(self, request: Request) -> Proposal:
+    def steps(self, request: Request) -> Generator[Pass, Tensor, Proposal]:
         ids: list[int] = []
         rows: list[Tensor] = []
         us: list[float | None] = []
         seconds: list[float] = []
         for step in range(request.count):
             request.check()
+            wanted = self._next_pass(request.committed, ids)
+            logits = yield wanted
             begun = time.perf_counter()
-            logits = self._next_logits(request.committed, ids)
             token, u, q = pick(logits, request)
             ids.append(token)
             us.append(u)
             if q is not None:
                 rows.append(q)
-            seconds.append(time.perf_counter() - begun)
+            seconds.append(wanted.seconds + time.perf_counter() - begun)
         self._done()
         return Proposal(ids, torch.stack(rows) if rows else None, us, seconds)
 
-    def _next_logits(self, committed: list[int], drafted: list[int]) -> Tensor:
-        """Logits [1, V] of the token behind `committed` + `drafted`."""
+    def _next_pass(self, committed: list[int], drafted: list[int]) -> Pass:
+        """The pass that gives the logits [1, V] of the token behind `committed` + `drafted`."""
         raise NotImplementedError
 
     def _done(self) -> None:
@@ -123,15 +145,16 @@ class DraftModel(_StepDrafter):
 
     def __init__(self, runner: Any) -> None:
         self.sequence = runner.open()
+        self._together = runner.together
 
     def start(self, prompt_ids: list[int], target: CachedSequence) -> None:
         self.sequence.crop(0)
         if len(prompt_ids) > 1:
             self.sequence.forward(prompt_ids[:-1], keep=1)
 
-    def _next_logits(self, committed: list[int], drafted: list[int]) -> Tensor:
+    def _next_pass(self, committed: list[int], drafted: list[int]) -> Pass:
         # Behind a fully accepted round the last draft is not in the cache yet: then two tokens are fed.
-        return self.sequence.forward((committed + drafted)[self.sequence.length :], keep=1)
+        return Pass(self._together, self.sequence, (committed + drafted)[self.sequence.length :])
 
     def settle(self, kept: int) -> None:
         self.sequence.crop(min(kept, self.sequence.length))
@@ -148,9 +171,9 @@ class EarlyExit(_StepDrafter):
     def start(self, prompt_ids: list[int], target: CachedSequence) -> None:
         self.target = target
 
-    def _next_logits(self, committed: list[int], drafted: list[int]) -> Tensor:
+    def _next_pass(self, committed: list[int], drafted: list[int]) -> Pass:
         newest = drafted[-1] if drafted else committed[-1]
-        return self.target.forward_exit([newest], layers=self.layers, offset=len(drafted))
+        return Pass(self.target.runner.together, self.target, [newest], layers=self.layers, offset=len(drafted))
 
     def _done(self) -> None:
         self.target.crop_exit(layers=self.layers)
@@ -168,7 +191,8 @@ class PromptLookup(Drafter):
         self.ngram = ngram
         self.vocabulary = vocabulary
 
-    def propose(self, request: Request) -> Proposal:
+    def steps(self, request: Request) -> Generator[Pass, Tensor, Proposal]:
+        yield from ()
         begun = time.perf_counter()
         ids = find_continuation(request.committed, ngram=self.ngram, count=request.count)
         if not ids:

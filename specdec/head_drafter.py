@@ -7,6 +7,7 @@ and joined); `HeadDrafter` is the drafter of one run.
 from __future__ import annotations
 
 import time
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from torch import Tensor
 from specdec.drafters import NOTHING, Drafter, Proposal, Request
 from specdec.errors import ModelError, PairError
 from specdec.head import AttachedHead, HeadShape
+from specdec.passes import Pass
 from specdec.reduced import ReducedVocabulary, TargetTables, fill, read_drafter
 
 
@@ -83,43 +85,71 @@ class AttachedHeadRunner:
         return torch.cat([early, last], 1).flatten(1) @ self.fuse
 
 
+    @torch.inference_mode()
+    def together(self, passes: list[Pass]) -> list[Tensor]:
+        """Draft steps of several sequences at once -> logits [1, n] over the draft vocabulary of each."""
+        own = self.advance([(one.sequence, one.features, one.ids) for one in passes])
+        for one, feature in zip(passes, own.split(1), strict=True):
+            one.sequence.feature = feature
+        return list((F.rms_norm(own, (self.shape.width,), eps=1e-6) @ self.rows).split(1))
+
+    @torch.inference_mode()
+    def advance(self, parts: list[tuple[HeadSequence, Tensor, Sequence[int]]]) -> Tensor:
+        """For each (sequence, features [n, d] of the positions before, their following tokens [n]): append n slots; own features
+        [parts, d] of the last ones.
+
+        With one layer, keys and values do not depend on what the slots before have answered: all but the last slot stop there.
+        """
+        shape, width, counts = self.shape, (self.shape.width,), [len(tokens) for _, _, tokens in parts]
+        features = parts[0][1] if len(parts) == 1 else torch.cat([features for _, features, _ in parts])
+        tokens = torch.tensor([token for _, _, tokens in parts for token in tokens], device=self.device)
+        embedded = self.embedding[tokens].float()
+        stream = torch.cat([F.rms_norm(features, width, eps=1e-6), F.rms_norm(embedded, width, eps=1e-6)], 1) @ self.join
+        joint = (F.rms_norm(stream, width, eps=1e-6) @ self.project).view(len(stream), -1, self.size)
+        # The first slot is the one of position 1.
+        angles = [self.rotary(sequence.length + 1, sequence.length + 1 + n) for (sequence, _, _), n in zip(parts, counts, strict=True)]
+        cos, sin = angles[0] if len(parts) == 1 else (torch.cat(part) for part in zip(*angles, strict=True))
+        turned, half = joint[:, : shape.heads + shape.groups], self.size // 2
+        turned = turned * cos + torch.cat([-turned[..., half:], turned[..., :half]], -1) * sin
+        mixed, ends, start = [], [], 0
+        for (sequence, _, _), count in zip(parts, counts, strict=True):
+            stop = start + count
+            sequence.append(turned[start:stop, shape.heads :], joint[start:stop, shape.heads + shape.groups :])
+            mixed.append(sequence.attend(turned[stop - 1, : shape.heads]))
+            ends.append(stop - 1)
+            start = stop
+        last = stream[ends] + torch.cat(mixed) @ self.mix
+        gate, up = (F.rms_norm(last, width, eps=1e-6) @ self.gate_up).chunk(2, -1)
+        return last + (F.silu(gate) * up) @ self.down
+
+
 class HeadSequence:
     """One run's keys and values in the head; slot 0 does not exist, slot s holds token s read with the feature of s − 1."""
 
     def __init__(self, runner: AttachedHeadRunner, capacity: int = 256) -> None:
         self.runner, self.length = runner, 0
+        self.feature: Tensor | None = None  # [1, d], own feature of the last slot
         self._keys = torch.zeros(runner.shape.groups, capacity, runner.size, device=runner.device)
         self._values = torch.zeros_like(self._keys)
 
     def forward(self, features: Tensor, tokens: list[int]) -> Tensor:
-        """features [n, d] of the positions before, their following tokens [n] -> own feature [1, d] of the last slot; appends n.
+        """features [n, d] of the positions before, their following tokens [n] -> own feature [1, d] of the last slot; appends n."""
+        return self.runner.advance([(self, features, tokens)])
 
-        With one layer, keys and values do not depend on what the slots before have answered: all but the last slot stop there.
-        """
-        runner, shape, width = self.runner, self.runner.shape, (self.runner.shape.width,)
-        count, start = len(tokens), self.length
-        stop = start + count
+    def append(self, keys: Tensor, values: Tensor) -> None:
+        """keys, values [n, groups, size] of the next n slots."""
+        stop = self.length + len(keys)
         self._grow(stop)
-        embedded = runner.embedding[torch.tensor(tokens, device=runner.device)].float()
-        stream = torch.cat([F.rms_norm(features, width, eps=1e-6), F.rms_norm(embedded, width, eps=1e-6)], 1) @ runner.join
-        joint = (F.rms_norm(stream, width, eps=1e-6) @ runner.project).view(count, -1, runner.size)
-        cos, sin = runner.rotary(start + 1, stop + 1)  # the first slot is the one of position 1
-        turned = joint[:, : shape.heads + shape.groups]
-        half = runner.size // 2
-        turned = turned * cos + torch.cat([-turned[..., half:], turned[..., :half]], -1) * sin
-        self._keys[:, start:stop] = turned[:, shape.heads :].transpose(0, 1)
-        self._values[:, start:stop] = joint[:, shape.heads + shape.groups :].transpose(0, 1)
+        self._keys[:, self.length : stop] = keys.transpose(0, 1)
+        self._values[:, self.length : stop] = values.transpose(0, 1)
         self.length = stop
-        query = turned[-1, : shape.heads].view(shape.groups, -1, runner.size)  # the heads of a group share its keys
-        scores = query @ self._keys[:, :stop].transpose(1, 2) * runner.size**-0.5
-        mixed = (scores.softmax(-1) @ self._values[:, :stop]).view(1, -1)
-        last = stream[-1:] + mixed @ runner.mix
-        gate, up = (F.rms_norm(last, width, eps=1e-6) @ runner.gate_up).chunk(2, -1)
-        return last + (F.silu(gate) * up) @ runner.down
 
-    def logits(self, feature: Tensor) -> Tensor:
-        """feature [1, d] -> logits [1, n] over the draft vocabulary."""
-        return F.rms_norm(feature, (self.runner.shape.width,), eps=1e-6) @ self.runner.rows
+    def attend(self, query: Tensor) -> Tensor:
+        """query [heads, size] of the last slot -> what it sees [1, heads · size]."""
+        size, stop = self.runner.size, self.length
+        query = query.view(self.runner.shape.groups, -1, size)  # the heads of a group share its keys
+        scores = query @ self._keys[:, :stop].transpose(1, 2) * size**-0.5
+        return (scores.softmax(-1) @ self._values[:, :stop]).view(1, -1)
 
     def crop(self, length: int) -> None:
         """Forget the slots behind the first `length`."""
@@ -155,31 +185,31 @@ class HeadDrafter(Drafter):
                     self.sequence.forward(features[:-1], prompt_ids[1:-1])
                 self._waiting = [features[-1:]]
 
-    @torch.inference_mode()
-    def propose(self, request: Request) -> Proposal:
+    def steps(self, request: Request) -> Generator[Pass, Tensor, Proposal]:
         if request.count < 1 or not self._waiting:
             return NOTHING
         ids: list[int] = []
         rows: list[Tensor] = []
         us: list[float | None] = []
         seconds: list[float] = []
-        feature = None
         for _ in range(request.count):
             request.check()
-            begun = time.perf_counter()
-            if feature is None:
+            if not ids:
                 features = self._waiting[0] if len(self._waiting) == 1 else torch.cat(self._waiting)
-                feature = self.sequence.forward(features, request.committed[-len(features) :])
+                wanted = Pass(self.runner.together, self.sequence, request.committed[-len(features) :], features=features)
+            else:
+                wanted = Pass(self.runner.together, self.sequence, [ids[-1]], features=self.sequence.feature)
+            logits = yield wanted
+            begun = time.perf_counter()
+            if not ids:
                 self._waiting = []
                 self._true = self.sequence.length
-            else:
-                feature = self.sequence.forward(feature, [ids[-1]])
-            token, u, q = self.runner.vocabulary.pick(self.sequence.logits(feature), request)
+            token, u, q = self.runner.vocabulary.pick(logits, request)
             ids.append(token)
             us.append(u)
             if q is not None:
                 rows.append(q)
-            seconds.append(time.perf_counter() - begun)
+            seconds.append(wanted.seconds + time.perf_counter() - begun)
         self.sequence.crop(self._true)
         return Proposal(ids, self.runner.vocabulary.spread(torch.stack(rows)) if rows else None, us, seconds)
 

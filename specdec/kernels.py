@@ -19,9 +19,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-Product = Callable[[Tensor], Tensor]  # x [n, in] -> [n, out]
+Product = Callable[[Tensor], Tensor]  # x [n, in] -> [n, out], contiguous
 
 ROWS_MEASURED = (1, 5)  # plain decoding, and verification of four drafts
+REPEATS = 8
 PACK_ROWS = 8  # the number of rows that a packed weight is laid out for
 
 
@@ -30,7 +31,8 @@ def _stock(weight: Tensor) -> Product:
 
 
 def _product_transposed(weight: Tensor) -> Product:
-    return lambda x: (weight @ x.t()).t()
+    # Row by row in memory, as every kernel hands it back: whoever reads the result may look at it in other shapes.
+    return lambda x: (weight @ x.t()).t().contiguous()
 
 
 def _stored_transposed(weight: Tensor) -> Product:
@@ -63,13 +65,7 @@ def choose(weights: Sequence[Tensor], *, cache: Path | None = None) -> str:
     known = _read(cache)
     if known.get(key) in KERNELS:
         return known[key]
-    seconds: dict[str, float] = {}
-    for name, make in KERNELS.items():
-        try:
-            products = [make(w) for w in weights]
-            seconds[name] = sum(_time(products, rows, weights[0]) for rows in ROWS_MEASURED)
-        except (RuntimeError, AttributeError, NotImplementedError):
-            continue  # this build of torch does not have it
+    seconds = {name: sum(best) for name, best in _best_times(weights).items()}
     # A clear winner wins; within the noise of a busy machine the order of the list decides.
     limit = 1.15 * min(seconds.values())
     best = next(name for name in KERNELS if seconds.get(name, float("inf")) <= limit)
@@ -77,15 +73,30 @@ def choose(weights: Sequence[Tensor], *, cache: Path | None = None) -> str:
     return best
 
 
-def _time(products: list[Product], rows: int, weight: Tensor, *, repeats: int = 4) -> float:
-    x = torch.randn(rows, weight.shape[1], dtype=weight.dtype)
-    best = float("inf")
-    for _ in range(repeats):
-        begun = time.perf_counter()
-        for product in products:
-            product(x)
-        best = min(best, time.perf_counter() - begun)
+def _best_times(weights: Sequence[Tensor]) -> dict[str, list[float]]:
+    """Kernel -> the shortest time of a pass over all weights, for each number of rows. They take turns, so that a busy moment of
+    the machine hits all alike."""
+    products: dict[str, list[Product]] = {}
+    inputs = [torch.randn(rows, weights[0].shape[1], dtype=weights[0].dtype) for rows in ROWS_MEASURED]
+    for name, make in KERNELS.items():
+        try:
+            products[name] = [make(w) for w in weights]
+            products[name][0](inputs[0])
+        except (RuntimeError, AttributeError, NotImplementedError):
+            products.pop(name, None)  # this build of torch does not have it
+    best = {name: [float("inf")] * len(inputs) for name in products}
+    for _ in range(REPEATS):
+        for name, made in products.items():
+            for place, x in enumerate(inputs):
+                best[name][place] = min(best[name][place], _time(made, x))
     return best
+
+
+def _time(products: list[Product], x: Tensor) -> float:
+    begun = time.perf_counter()
+    for product in products:
+        product(x)
+    return time.perf_counter() - begun
 
 
 def _machine_key(weight: Tensor) -> str:

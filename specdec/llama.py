@@ -173,7 +173,7 @@ class LlamaRunner(Runner):
         hidden: dict[int, Tensor] = {k: torch.empty(0) for k in kept_layers}
         x = F.embedding(torch.tensor([token for one in passes for token in one.ids]), self.embedding)
         parts = [_Part(one.sequence, start, count) for one, start, count in zip(passes, starts, counts, strict=True)]
-        x = self.run_parts(x, parts, layers=layers, keep_hidden=hidden)
+        x = self.run(x, parts, layers=layers, keep_hidden=hidden)
         if self.layers in hidden:
             hidden[self.layers] = self.final_norm(x)
         rows, wanted, first = [], [], 0
@@ -188,50 +188,28 @@ class LlamaRunner(Runner):
             first += count
         return list(self.head(self.final_norm(x[rows])).split(wanted))
 
-    def run_parts(self, x: Tensor, parts: list["_Part"], *, layers: int, keep_hidden: dict[int, Tensor]) -> Tensor:
-        """`run` for the tokens of several sequences, one behind the other in x [n, width]."""
-        rotations = torch.cat([self._rotations[part.start : part.start + part.count] for part in parts])
+    def run(self, x: Tensor, parts: list["_Part"], *, layers: int, keep_hidden: dict[int, Tensor]) -> Tensor:
+        """x [n, width], the embedded tokens of all parts, one behind the other -> [n, width] behind `layers` layers, final norm
+        not applied. keep_hidden: filled with what the layers that it names read."""
+        spans = [self._rotations[part.start : part.start + part.count] for part in parts]
+        rotations = spans[0] if len(parts) == 1 else torch.cat(spans)
         masks = [_mask(part.start, part.count) for part in parts]
         counts = [part.count for part in parts]
-        heads, width = self.heads, self.head_width
         for index, layer in enumerate(self._stack[:layers]):
             if index in keep_hidden:
                 keep_hidden[index] = x
             normed = F.rms_norm(x, (self.width,), layer.attention_norm, self.epsilon)
             qk, v = self._project(layer, normed, rotations)
-            seen = []
-            for part, mask, own, value in zip(parts, masks, qk.split(counts), v.split(counts), strict=True):
-                keys, values = part.sequence.keys[index], part.sequence.values[index]
-                seen.append(self._see(own, value, mask, keys, values, part.start, part.start + part.count))
-            out = layer.out(torch.cat(seen).view(len(x), heads * width))
+            seen = [
+                self._see(own, value, mask, part.sequence.keys[index], part.sequence.values[index], part.start)
+                for part, mask, own, value in zip(parts, masks, qk.split(counts), v.split(counts), strict=True)
+            ]
+            out = layer.out((seen[0] if len(seen) == 1 else torch.cat(seen)).reshape(len(x), self.heads * self.head_width))
             x = x + (out if layer.out_bias is None else out + layer.out_bias)
             normed = F.rms_norm(x, (self.width,), layer.mlp_norm, self.epsilon)
             gate, up = layer.gate_up(normed).chunk(2, dim=-1)
             x = x + layer.down(F.silu(gate) * up)
         return x
-
-    def run(self, x: Tensor, sequence: "LlamaSequence", *, start: int, layers: int, keep_hidden: dict[int, Tensor]) -> Tensor:
-        """x [n, width], the embedded tokens at positions start.. -> [n, width] behind `layers` layers, final norm not applied."""
-        n, end = len(x), start + len(x)
-        rotations = self._rotations[start:end]
-        mask = _mask(start, n)
-        for index, layer in enumerate(self._stack[:layers]):
-            if index in keep_hidden:
-                keep_hidden[index] = x
-            normed = F.rms_norm(x, (self.width,), layer.attention_norm, self.epsilon)
-            x = x + self._attend(layer, normed, rotations, mask, sequence.keys[index], sequence.values[index], start, end)
-            normed = F.rms_norm(x, (self.width,), layer.mlp_norm, self.epsilon)
-            gate, up = layer.gate_up(normed).chunk(2, dim=-1)
-            x = x + layer.down(F.silu(gate) * up)
-        return x
-
-    def _attend(
-        self, layer: _Layer, x: Tensor, rotations: Tensor, mask: Tensor | None, keys: Tensor, values: Tensor, start: int, end: int
-    ) -> Tensor:
-        qk, v = self._project(layer, x, rotations)
-        seen = self._see(qk, v, mask, keys, values, start, end)
-        out = layer.out(seen.reshape(len(x), self.heads * self.head_width))
-        return out if layer.out_bias is None else out + layer.out_bias
 
     def _project(self, layer: _Layer, x: Tensor, rotations: Tensor) -> tuple[Tensor, Tensor]:
         """x [n, width] -> turned queries and keys [n, heads + groups, head_width], values [n, groups, head_width]."""
@@ -248,9 +226,10 @@ class LlamaRunner(Runner):
         turned = torch.view_as_complex(qk.view(n, heads + groups, width // 2, 2)) * rotations
         return torch.view_as_real(turned).view(n, heads + groups, width), v.view(n, groups, width)
 
-    def _see(self, qk: Tensor, v: Tensor, mask: Tensor | None, keys: Tensor, values: Tensor, start: int, end: int) -> Tensor:
-        """What the n tokens of one sequence at start..end see [n, heads, head_width]; writes their keys and values."""
+    def _see(self, qk: Tensor, v: Tensor, mask: Tensor | None, keys: Tensor, values: Tensor, start: int) -> Tensor:
+        """What the n tokens of one sequence from `start` on see [n, heads, head_width]; writes their keys and values."""
         n, heads, groups, width = len(qk), self.heads, self.groups, self.head_width
+        end = start + n
         keys[:, start:end] = qk[:, heads:].transpose(0, 1)
         values[:, start:end] = v.transpose(0, 1)
         q = qk[:, :heads].transpose(0, 1)  # [heads, n, width]
@@ -297,7 +276,7 @@ class LlamaSequence(CachedSequence):
         runner = self.runner
         self._reserve(self.length + len(ids))
         wanted: dict[int, Tensor] = {k: torch.empty(0) for k in self.hidden_layers}
-        x = runner.run(self._embed(ids), self, start=self.length, layers=runner.layers, keep_hidden=wanted)
+        x = runner.run(self._embed(ids), [_Part(self, self.length, len(ids))], layers=runner.layers, keep_hidden=wanted)
         if runner.layers in wanted:
             wanted[runner.layers] = runner.final_norm(x)
         if self.hidden_layers:
@@ -309,7 +288,7 @@ class LlamaSequence(CachedSequence):
     def forward_exit(self, ids: list[int], *, layers: int, offset: int = 0) -> Tensor:
         start = self.length + offset
         self._reserve(start + len(ids))
-        x = self.runner.run(self._embed(ids), self, start=start, layers=layers, keep_hidden={})
+        x = self.runner.run(self._embed(ids), [_Part(self, start, len(ids))], layers=layers, keep_hidden={})
         return self.runner.head(self.runner.final_norm(x[-1:]))
 
     def crop_exit(self, *, layers: int) -> None:

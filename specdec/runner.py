@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from transformers import DynamicCache
 
 from specdec.errors import ModelError
+from specdec.passes import Pass, one_by_one
 
 
 def token_ids(ids: Sequence[Any], device: torch.device) -> Tensor:
@@ -63,6 +64,10 @@ class Runner:
         """A new, empty sequence. hidden_layers: which hidden states to keep of each pass: k is what layer k reads (0 the
         embedding), `layers` is what the head reads, behind the final norm."""
         return CachedSequence(self, hidden_layers)
+
+    def together(self, passes: list[Pass]) -> list[Tensor]:
+        """Several passes over sequences of this runner at once, where it can; logits of each."""
+        return one_by_one(passes)
 
     def synchronize(self) -> None:
         """Wait until the device has done what it was given; timings mean nothing without it."""
@@ -153,6 +158,17 @@ class CachedSequence:
 
     def _logits(self, out: Any) -> Tensor:
         return out.logits[0, :, : self.runner.vocabulary].float()
+
+
+def _context(config: Any) -> int:
+    """How many tokens the model reads. Behind its original length "longrope" turns all tokens of a pass by other angles, so that what
+    is in the cache would depend on how the text was cut into passes: such a model reads no more than that."""
+    limit = int(getattr(config, "max_position_embeddings", 0) or 1 << 20)
+    rotary = getattr(config, "rope_parameters", None) or {}
+    for one in (rotary, *(kind for kind in rotary.values() if isinstance(kind, dict))):
+        if one.get("rope_type") == "longrope":
+            limit = min(limit, int(one.get("original_max_position_embeddings") or limit))
+    return limit
 
 
 def _layer_length(layer: Any) -> int | None:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from specdec.errors import SettingsError
+from specdec.passes import one_by_one
 from specdec.trace import PairInfo
 
 NextDistribution = Callable[[tuple[int, ...]], Sequence[float]]
@@ -27,6 +28,8 @@ class TableModel:
 
     def open(self, *, hidden_layers: tuple[int, ...] = ()) -> "TableSequence":
         return TableSequence(self)
+
+    together = staticmethod(one_by_one)
 
     def synchronize(self) -> None:
         """Nothing runs elsewhere."""

@@ -28,6 +28,7 @@ from specdec.trace_check import check
 
 SCHEMA = 1
 MAX_DRAFT_LENGTH = 32
+AUTO_LONGEST = 8  # the most that a round proposes when γ is "auto"
 TOP = 10  # how many of the most probable tokens a trace keeps of a distribution
 
 Status = Literal["accepted", "rejected", "discarded"]
@@ -41,7 +42,8 @@ class Settings:
     """What a person chooses for one run. Checked on construction: a bad value raises SettingsError.
 
     drafter: "draft", "head", "early-exit", "lookup", or "" for the pair's default.
-    draft_length: γ, tokens proposed in a round.
+    draft_length: γ, tokens proposed in a round; with `adaptive` the most that a round may propose. "auto" stands for both.
+    adaptive: γ is chosen anew each round, see `specdec.adaptive`.
     temperature: 0 is greedy decoding; top_k 0 and top_p 1 switch those filters off.
     raw: the prompt is continued as it stands, without the chat template.
     exit_layers: layers that the early-exit drafter runs; 0 leaves the choice to it.
@@ -58,8 +60,12 @@ class Settings:
     raw: bool = False
     exit_layers: int = 0
     ngram: int = 3
+    adaptive: bool = False
 
     def __post_init__(self) -> None:
+        if self.draft_length == "auto":
+            object.__setattr__(self, "draft_length", AUTO_LONGEST)
+            object.__setattr__(self, "adaptive", True)
         _whole("draft length", self.draft_length, 0, MAX_DRAFT_LENGTH)
         _whole("top-k", self.top_k, 0, 1_000_000)
         _whole("max new tokens", self.max_new_tokens, 1, 100_000)

@@ -16,6 +16,7 @@ from specdec.draft_runner import SmallDraftRunner
 from specdec.head import AttachedHead, HeadShape
 from specdec.head_drafter import AttachedHeadRunner, HeadDrafter
 from specdec.llama import fastest_runner
+from specdec.passes import Pass, one_by_one
 from specdec.reduced import TargetTables
 from specdec.runner import CachedSequence, Runner
 from specdec.small_draft import DraftShape, SmallDraft
@@ -113,8 +114,8 @@ def test_control():
 def test_an_early_exit_that_writes_into_the_committed_part_of_the_cache_is_noticed(monkeypatch):
     monkeypatch.setattr(
         drafters.EarlyExit,
-        "_next_logits",
-        lambda self, committed, drafted: self.target.forward_exit(committed[:1], layers=self.layers, offset=-1),
+        "_next_pass",
+        lambda self, committed, drafted: Pass(one_by_one, self.target, committed[:1], layers=self.layers, offset=-1),
     )
     assert error("early-exit") > 1e-3
 

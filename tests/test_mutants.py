@@ -26,6 +26,7 @@ from exact_law import (
 from specdec import decoding, drafters, sampling
 from specdec.decoding import Run
 from specdec.drafters import DraftModel, PromptLookup, Proposal, Request
+from specdec.passes import Pass, one_by_one, perform
 from specdec.sampling import Draws, SamplingRule
 from specdec.table import TableSequence
 from specdec.trace import Settings
@@ -62,6 +63,11 @@ def error_of_three_tokens(settings: Settings = THREE, *, prompt: str = "a", voca
     return total_variation(found, chain(pair, settings, tokens=3, prompt=prompt))
 
 
+def next_logits(drafter: DraftModel, committed: list[int], drafted: list[int]):
+    """What the draft says of the token behind `committed` + `drafted`, [1, V]."""
+    return perform([drafter._next_pass(committed, drafted)])[0]
+
+
 def drafting(change) -> type[DraftModel]:
     """A draft model that picks from change(q) and says that it picked from q."""
 
@@ -69,7 +75,7 @@ def drafting(change) -> type[DraftModel]:
         def propose(self, request: Request) -> Proposal:
             rows, ids, us = [], [], []
             for _ in range(request.count):
-                q = request.rule.probabilities(self._next_logits(request.committed, ids))[0]
+                q = request.rule.probabilities(next_logits(self, request.committed, ids))[0]
                 token, u = request.draws.pick(change(q))
                 rows.append(q)
                 ids.append(token)
@@ -116,7 +122,7 @@ def test_drafts_filtered_by_top_k_with_q_reported_unfiltered():
 
     class Unfiltered(DraftModel):
         def propose(self, request: Request) -> Proposal:
-            q = SamplingRule().probabilities(self._next_logits(request.committed, []))[0]
+            q = SamplingRule().probabilities(next_logits(self, request.committed, []))[0]
             token, u = request.draws.pick(the_two_best(q))
             return Proposal([token], q[None], [u], [0.0])
 
@@ -128,7 +134,7 @@ def test_drafts_filtered_by_top_k_with_q_reported_unfiltered():
 def test_drafted_at_temperature_0_7_with_q_reported_at_1():
     class AtTemperatureOne(DraftModel):
         def propose(self, request: Request) -> Proposal:
-            logits = self._next_logits(request.committed, [])
+            logits = next_logits(self, request.committed, [])
             token, u = request.draws.pick(request.rule.probabilities(logits)[0])
             return Proposal([token], SamplingRule().probabilities(logits), [u], [0.0])
 
@@ -170,7 +176,7 @@ def test_residual_subtracts_by_index_of_two_filtered_lists(monkeypatch):
         def propose(self, request: Request) -> Proposal:
             if not request.count:
                 return drafters.NOTHING
-            q = one_hot_at_the_top(SamplingRule().probabilities(self._next_logits(request.committed, []))[0])
+            q = one_hot_at_the_top(SamplingRule().probabilities(next_logits(self, request.committed, []))[0])
             return Proposal([int(q.argmax())], q[None], [None], [0.0])
 
     settings, best = ONE.replace(top_k=3), lambda: Best(reference_pair().draft)
@@ -246,36 +252,36 @@ def test_a_rejected_draft_stays_in_the_cache_of_the_draft_model_but_q_is_honest(
     """The worst that a confused drafter can do as long as it reports what it drew from is to be slow: the law stays exact."""
     monkeypatch.setattr(DraftModel, "settle", lambda self, kept: None)
     monkeypatch.setattr(
-        DraftModel, "_next_logits", lambda self, committed, drafted: self.sequence.forward((committed + drafted)[-1:], keep=1)
+        DraftModel, "_next_pass", lambda self, committed, drafted: Pass(one_by_one, self.sequence, (committed + drafted)[-1:])
     )
     assert error_of_three_tokens() < 1e-12
 
 
 def test_q_of_all_drafts_taken_from_the_first(monkeypatch):
-    real = DraftModel.propose
+    real = DraftModel.steps
 
     def first_for_all(self, request):
-        proposal = real(self, request)
+        proposal = yield from real(self, request)
         q = None if proposal.q is None else proposal.q[:1].expand_as(proposal.q)
         return Proposal(proposal.ids, q, proposal.draw_us, proposal.seconds)
 
-    monkeypatch.setattr(DraftModel, "propose", first_for_all)
+    monkeypatch.setattr(DraftModel, "steps", first_for_all)
     assert error_of_three_tokens() > 0.02
 
 
 def test_drafts_behind_a_rejection_judged_all_the_same(monkeypatch):
     """The replacement goes where the rejected draft was, and the accepted drafts behind it stay."""
-    real = Run._round
+    real = Run.steps
 
     def keep_the_tail(self):
-        round_ = real(self)
+        round_ = yield from real(self)
         tail = [d.id for d in round_.drafts if d.status == "discarded" and d.p >= d.q]
         if tail and self.finish_reason is None:
             self.committed.extend(tail[:1])
             self._target.forward([self.committed[-2]])
         return round_
 
-    monkeypatch.setattr(Run, "_round", keep_the_tail)
+    monkeypatch.setattr(Run, "steps", keep_the_tail)
     assert error_of_three_tokens(THREE.replace(max_new_tokens=5)) > 0.02
 
 
@@ -323,14 +329,14 @@ def test_the_draft_is_sampled_from_the_random_stream_of_the_verdict():
 
 def test_lookup_reports_what_was_found_with_less_than_certainty(monkeypatch):
     """A deterministic drafter that claims q(x) = .5 for what it always proposes."""
-    real = PromptLookup.propose
+    real = PromptLookup.steps
 
     def unsure(self, request):
-        proposal = real(self, request)
+        proposal = yield from real(self, request)
         if proposal.q is None:
             return proposal
         q = proposal.q * 0.5 + 0.5 / proposal.q.shape[-1]
         return Proposal(proposal.ids, q, proposal.draw_us, proposal.seconds)
 
-    monkeypatch.setattr(PromptLookup, "propose", unsure)
+    monkeypatch.setattr(PromptLookup, "steps", unsure)
     assert error_of_three_tokens(THREE.replace(drafter="lookup"), prompt="abab") > 0.02
