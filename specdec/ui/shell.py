@@ -29,6 +29,7 @@ page = st.navigation(
         st.Page(ROOT / "pages" / "residual.py", title="Why exact?", url_path="residual"),
         st.Page(ROOT / "pages" / "speedup.py", title="How much faster?", url_path="speedup"),
         st.Page(ROOT / "pages" / "limits.py", title="When not?", url_path="limits"),
+        st.Page(ROOT / "pages" / "measure.py", title="Before adopting it", url_path="measure"),
     ],
     position="top",
 )

@@ -1,0 +1,397 @@
+"""The figures of the page "Before adopting it", from the figures of a measurement or the counters of a server."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from itertools import accumulate
+
+from specdec import measure_tables, theory
+from specdec.measure import PLAIN, Arm, Measurement
+from specdec.measure_analysis import Analysis, Figures
+from specdec.ui import charts
+from specdec.ui.charts import BONUS, KEPT, LEFT, LENGTH, SPEEDUP, P, Q, View
+from specdec.vllm_import import ServerStats
+
+# Drafters differ in colour, in dash and in symbol.
+LOOKS = ((P, "solid", "circle"), (LEFT, "dash", "square"), (KEPT, "dot", "diamond"), (BONUS, "dashdot", "triangle-up"))
+ONE = "1×: plain decoding"
+
+
+def _look(drafter: str, drafters: Sequence[str]) -> tuple[str, str, str]:
+    return LOOKS[list(drafters).index(drafter) % len(LOOKS)] if drafter in drafters else (Q, "solid", "x")
+
+
+def _whiskers(found: Sequence[Figures]) -> dict:
+    values = [f.speedup for f in found]
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [v.high - v.value for v in values],
+        "arrayminus": [v.value - v.low for v in values],
+        "thickness": 2,
+        "width": 6,
+    }
+
+
+def by_kind(analysis: Analysis) -> View:
+    """The best arm of each kind with its interval."""
+    known = [v for v in analysis.verdicts if v.speedup is not None][::-1]
+    names = [v.kind or "all tasks" for v in known]
+    data = []
+    words = {True: ("use it", P, "circle"), False: ("do not", LEFT, "x"), None: ("open", Q, "diamond")}
+    for use, (word, colour, symbol) in words.items():
+        own = [v for v in known if v.use is use]
+        if not own:
+            continue
+        made = charts.points(
+            [v.speedup.value for v in own],
+            [],
+            word,
+            colour,
+            symbol=symbol,
+            hover=[escape(v.sentence) for v in own],
+        )
+        made["y"] = [escape(v.kind or "all tasks") for v in own]
+        made["error_x"] = {
+            "type": "data",
+            "symmetric": False,
+            "array": [v.speedup.high - v.speedup.value for v in own],
+            "arrayminus": [v.speedup.value - v.speedup.low for v in own],
+            "thickness": 3,
+            "width": 6,
+            "color": colour,
+        }
+        data.append(made)
+    most = max([1.2, *(v.speedup.high for v in known)])
+    labels = [
+        {
+            "x": v.speedup.value,
+            "y": escape(v.kind or "all tasks"),
+            "text": f"{v.speedup.value:.2f}× {escape(v.best.name)}",
+            "showarrow": False,
+            # Towards the middle, so that a phone does not cut it off.
+            "xanchor": "right" if v.speedup.value > most / 2 else "left",
+            "yshift": 14,
+            "font": {"size": 13},
+        }
+        for v in known
+    ]
+    line = {"type": "line", "x0": 1, "x1": 1, "yref": "paper", "y0": 0, "y1": 1, "line": {"dash": "dot", "width": 2, "color": LEFT}}
+    figure = charts.figure(
+        data,
+        x=SPEEDUP,
+        y="",
+        height=120 + 44 * len(known),
+        shapes=[line],
+        notes=labels,
+        xaxis={"range": [0, most * 1.08], "ticksuffix": "×"},
+        yaxis={"categoryorder": "array", "categoryarray": [escape(n) for n in names]},
+    )
+    rows = [
+        {
+            "tasks": v.kind or "all tasks",
+            "verdict": words[v.use][0],
+            "best arm": v.best.name,
+            "speed-up (×)": v.speedup.value,
+            "from": v.speedup.low,
+            "to": v.speedup.high,
+            "prompts": v.speedup.count,
+        }
+        for v in reversed(known)
+    ]
+    return View(figure, "Speed-up of the best arm for each kind of task. " + " ".join(v.sentence for v in reversed(known)), rows)
+
+
+def by_length(analysis: Analysis, kind: str) -> View:
+    """Speed-up against γ, one line a drafter, with intervals; and what the formula says with each arm's own α, c and v."""
+    found = [f for f in analysis.of(kind) if f.speedup is not None]
+    drafters = list(dict.fromkeys(f.arm.drafter for f in found))
+    data = []
+    for drafter in drafters:
+        own = sorted((f for f in found if f.arm.drafter == drafter), key=lambda f: f.arm.draft_length)
+        colour, dash, symbol = _look(drafter, drafters)
+        made = charts.line(
+            [f.arm.draft_length for f in own], [f.speedup.value for f in own], escape(drafter), colour, width=3, dash=dash
+        )
+        made |= {
+            "mode": "lines+markers",
+            "marker": {"symbol": symbol, "size": 11, "color": colour},
+            "error_y": {**_whiskers(own), "color": colour},
+        }
+        made["hovertemplate"] = "γ %{x}: %{y:.2f}×"
+        data.append(made)
+    formula = [f for f in found if f.predicted_speedup is not None]
+    if formula:
+        data.append(
+            charts.points(
+                [f.arm.draft_length for f in formula],
+                [f.predicted_speedup for f in formula],
+                "formula with that arm's own α, c and v",
+                Q,
+                symbol="line-ew-open",
+                size=16,
+                hover=[f"{escape(f.arm.name)}, formula: {f.predicted_speedup:.2f}×" for f in formula],
+            )
+        )
+        data[-1]["marker"]["line"] = {"width": 3, "color": Q}
+    shape, words = charts.flat(1, ONE)
+    lengths = sorted({f.arm.draft_length for f in found}) or [1]
+    figure = charts.figure(
+        data,
+        x=LENGTH,
+        y=SPEEDUP,
+        shapes=[shape],
+        notes=[words],
+        xaxis={"tickvals": lengths, "range": [lengths[0] - 0.6, lengths[-1] + 0.6]},
+        yaxis={"rangemode": "tozero", "ticksuffix": "×"},
+    )
+    alt = "Measured speed-up: " + ", ".join(f"{f.arm.name} {f.speedup.value:.2f}" for f in found)
+    return View(figure, alt, measure_tables.speed(analysis, kind))
+
+
+def shown_arms(analysis: Analysis, kind: str) -> list[Arm]:
+    """Plain decoding and the best draft length of each drafter: as many as a picture bears."""
+    found = [f for f in analysis.of(kind) if f.speedup is not None]
+    best: dict[str, Figures] = {}
+    for f in found:
+        if f.arm.drafter not in best or f.speedup.value > best[f.arm.drafter].speedup.value:
+            best[f.arm.drafter] = f
+    return [PLAIN, *(f.arm for f in best.values())]
+
+
+def waiting(analysis: Analysis, kind: str) -> View:
+    """P50, P90 and P99 of the time between two visible tokens."""
+    arms = shown_arms(analysis, kind)
+    found = [f for f in analysis.of(kind) if f.arm in arms and f.gaps]
+    drafters = [a.drafter for a in arms[1:]]
+    data = []
+    for f in found:
+        colour, _, _ = _look(f.arm.drafter, drafters)
+        values = [g * 1e3 for g in f.gaps]
+        data.append(
+            charts.bars(
+                ["P50", "P90", "P99"],
+                values,
+                escape(f.arm.name),
+                colour,
+                hatched=not f.arm.drafter,
+                hover=[f"{escape(f.arm.name)}: {v:.1f} ms" for v in values],
+                text=[f"{v:.0f}" for v in values],
+                textposition="outside",
+                cliponaxis=False,
+            )
+        )
+    figure = charts.figure(
+        data, x="share of the tokens that wait no longer", y="between two visible tokens (ms)", yaxis={"rangemode": "tozero"}
+    )
+    alt = "Milliseconds between visible tokens, P50, P90, P99: " + "; ".join(
+        f"{f.arm.name} {', '.join(f'{g * 1e3:.0f}' for g in f.gaps)}" for f in found
+    )
+    return View(figure, alt, measure_tables.waiting(analysis, kind))
+
+
+def bursts(measurement: Measurement, arms: Sequence[Arm], prompt: int) -> View:
+    """One answer appearing: visible tokens against the seconds since the request, a step for every round."""
+    drafters = [a.drafter for a in arms if a.drafter]
+    data, rows = [], []
+    for arm in arms:
+        run = next((r for r in measurement.runs if r.arm == arm and r.prompt == prompt), None)
+        if run is None:
+            continue
+        clock = list(accumulate(run.round_seconds, initial=run.seconds_prefill))
+        tokens = list(accumulate(run.round_tokens, initial=0))
+        colour, dash, _ = _look(arm.drafter, drafters)
+        made = charts.line(clock, tokens, escape(arm.name), colour, width=2.5, dash=dash, hover="%{x:.2f} s: %{y} tokens")
+        made["line"]["shape"] = "hv"
+        data.append(made)
+        rows += [{"arm": arm.name, "seconds": s, "visible tokens": n} for s, n in zip(clock, tokens, strict=True)]
+    figure = charts.figure(
+        data,
+        x="since the request (s)",
+        y="visible tokens",
+        height=320,
+        xaxis={"rangemode": "tozero"},
+        yaxis={"rangemode": "tozero"},
+    )
+    return View(figure, "Visible tokens of one answer against time; speculation rises in steps of several tokens.", rows)
+
+
+def times(analysis: Analysis, kind: str) -> View:
+    """Time to the first token and to the complete answer, every arm."""
+    found = analysis.of(kind)[::-1]
+    names = [escape(f.arm.name) for f in found]
+    data = []
+    for name, colour, hatched in (("first_token", BONUS, True), ("answer", P, False)):
+        title = "first token" if name == "first_token" else "complete answer"
+        values = [getattr(f, name) for f in found]
+        made = charts.bars(
+            [v.value if v else None for v in values],
+            names,
+            title,
+            colour,
+            hatched=hatched,
+            orientation="h",
+            hover=[
+                f"{n}, {title}: {v.value:.2f} s ({v.low:.2f} to {v.high:.2f})" if v else ""
+                for n, v in zip(names, values, strict=False)
+            ],
+        )
+        data.append(made)
+    figure = charts.figure(
+        data, x="median over the prompts (s)", y="", height=130 + 44 * len(found), xaxis={"rangemode": "tozero"}, barmode="group"
+    )
+    alt = "Seconds to the complete answer: " + ", ".join(f"{f.arm.name} {f.answer.value:.2f}" for f in reversed(found) if f.answer)
+    return View(figure, alt, measure_tables.speed(analysis, kind))
+
+
+def time_split(analysis: Analysis, kind: str, tokens: dict[Arm, int]) -> View:
+    """Where the time went, in milliseconds a token. tokens: made by each arm on this kind."""
+    found = [f for f in analysis.of(kind) if tokens.get(f.arm)][::-1]
+    parts = (("drafting", "seconds_draft", LEFT), ("verifying", "seconds_verify", P), ("judging", "seconds_judge", KEPT))
+    parts += (("other", "seconds_other", Q),)
+    data = []
+    for title, name, colour in parts:
+        values = [getattr(f, name) / tokens[f.arm] * 1e3 for f in found]
+        hover = [f"{escape(f.arm.name)}, {title}: {v:.2f} ms a token" for f, v in zip(found, values, strict=True)]
+        data.append(
+            charts.bars(
+                values,
+                [escape(f.arm.name) for f in found],
+                title,
+                colour,
+                hatched=title == "drafting",
+                orientation="h",
+                hover=hover,
+            )
+        )
+    figure = charts.figure(
+        data,
+        x="time for one token of the answer (ms)",
+        y="",
+        height=130 + 34 * len(found),
+        barmode="stack",
+        xaxis={"rangemode": "tozero"},
+    )
+    return View(
+        figure,
+        "Milliseconds for one token of the answer, split into drafting, verifying, judging and the rest.",
+        measure_tables.time_split(analysis, kind),
+    )
+
+
+def loads(analysis: Analysis, price: float, *, cost: bool) -> View:
+    """Throughput, or the cost of a million tokens, against the number of requests at once."""
+    arms = sorted({one.arm for one in analysis.loads})
+    drafters = [a.drafter for a in arms if a.drafter]
+    data = []
+    for arm in arms:
+        own = [one for one in analysis.loads if one.arm == arm]
+        colour, dash, symbol = _look(arm.drafter, drafters)
+        values = [one.cost(price) if cost else one.tokens_per_second for one in own]
+        hover = "%{x} at once: %{y:.3g}" + ("" if cost else " tokens/s")
+        made = charts.line([one.at_once for one in own], values, escape(arm.name), colour, width=3, dash=dash, hover=hover)
+        data.append(made | {"mode": "lines+markers", "marker": {"symbol": symbol, "size": 10, "color": colour}})
+    counts = sorted({one.at_once for one in analysis.loads})
+    figure = charts.figure(
+        data,
+        x="requests at once",
+        y="cost of a million tokens" if cost else "throughput, all requests together (tokens/s)",
+        height=340,
+        xaxis={"type": "log", "tickvals": counts, "ticktext": [str(c) for c in counts]},
+        yaxis={"rangemode": "tozero"},
+    )
+    alt = (
+        ("Cost of a million tokens" if cost else "Tokens per second of all requests")
+        + " against requests at once: "
+        + "; ".join(
+            f"{one.arm.name}, {one.at_once} at once: {one.cost(price) if cost else one.tokens_per_second:.3g}"
+            for one in analysis.loads
+        )
+    )
+    return View(figure, alt, measure_tables.loads(analysis, price))
+
+
+def memory(analysis: Analysis) -> View:
+    """Weights and caches of every arm, and the peak of the process as a mark."""
+    rows = measure_tables.memory(analysis)
+    names = [escape(r["arm"]) for r in rows]
+    data = [
+        charts.bars(names, [r["weights (MB)"] for r in rows], "weights of target and drafter", P),
+        charts.bars(names, [r["keys and values (MB)"] for r in rows], "keys and values of one answer", KEPT, hatched=True),
+        charts.points(
+            [], [r["peak of the process (MB)"] for r in rows], "peak of the whole process", LEFT, symbol="line-ew-open", size=22
+        ),
+    ]
+    data[2]["x"] = names
+    data[2]["marker"]["line"] = {"width": 3, "color": LEFT}
+    figure = charts.figure(data, x="", y="memory (MB)", barmode="stack", yaxis={"rangemode": "tozero"})
+    return View(figure, "Memory of every arm: weights, keys and values, and the peak of the process, in megabytes.", rows)
+
+
+# A server's counters
+
+
+def accepted_per_round(stats: ServerStats) -> View:
+    """Rounds by how many drafts they accepted, against what one α everywhere would give."""
+    counts = stats.accepted_per_round
+    shares = [c / stats.rounds for c in counts]
+    x = list(range(len(counts)))
+    wanted = list(theory.accepted_distribution(stats.acceptance_rate, len(counts) - 1))
+    data = [
+        charts.bars(
+            x,
+            shares,
+            "counted",
+            P,
+            hover=[f"{n} accepted: {c:,} rounds ({s:.1%})" for n, c, s in zip(x, counts, shares, strict=False)],
+        ),
+        charts.points(x, wanted, f"if every draft had the chance α = {stats.acceptance_rate:.2f}", LEFT),
+    ]
+    figure = charts.figure(
+        data,
+        x="drafts that the round accepted",
+        y="share of the rounds",
+        xaxis={"dtick": 1},
+        yaxis={"tickformat": ".0%", "rangemode": "tozero"},
+    )
+    rows = [
+        {"accepted": n, "rounds": c, "share": s, "with one α": float(w)}
+        for n, c, s, w in zip(x, counts, shares, wanted, strict=True)
+    ]
+    alt = "Share of rounds by accepted drafts: " + ", ".join(f"{n}: {s:.2f}" for n, s in zip(x, shares, strict=True))
+    return View(figure, alt, rows)
+
+
+def by_position(stats: ServerStats) -> View:
+    """At each place of the draft: accepted of those judged there (what α means), and accepted of all rounds (what vLLM logs)."""
+    before = (stats.rounds, *stats.reached)
+    judged = [a / b if b else None for a, b in zip(stats.reached, before, strict=False)]
+    of_all = [a / stats.rounds for a in stats.reached]
+    x = list(range(1, len(stats.reached) + 1))
+    data = [
+        charts.bars(
+            x,
+            judged,
+            "accepted of those judged here",
+            P,
+            hover=[f"place {n}: {v or 0:.2f} of those judged" for n, v in zip(x, judged, strict=False)],
+        ),
+        charts.bars(
+            x,
+            of_all,
+            "accepted of all rounds (vLLM's log)",
+            Q,
+            hatched=True,
+            hover=[f"place {n}: {v:.2f} of all rounds" for n, v in zip(x, of_all, strict=False)],
+        ),
+    ]
+    figure = charts.figure(
+        data, x="place in the draft", y="share accepted", xaxis={"dtick": 1}, yaxis={"range": [0, 1]}, barmode="group"
+    )
+    rows = [
+        {"place": n, "judged here": b, "accepted": a, "of those judged": v, "of all rounds": w}
+        for n, a, b, v, w in zip(x, stats.reached, before, judged, of_all, strict=False)
+    ]
+    alt = "Accepted of those judged at each place: " + ", ".join(f"{n}: {v or 0:.2f}" for n, v in zip(x, judged, strict=True))
+    return View(figure, alt, rows)
