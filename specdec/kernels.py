@@ -1,8 +1,11 @@
 """Which matrix product to use on this CPU: measured when a model is loaded, not guessed from names.
 
-A decoding pass multiplies every weight with one row (plain decoding) or a handful of rows (verification). Libraries are tuned for many
-rows; for so few, the ways to write the same product differ by a factor of three, and by machine. Each kernel here computes each row by
-itself, so that a token's logits depend on its neighbours in the pass by no more than rounding.
+A decoding pass multiplies every weight with one row (plain decoding) or a handful of rows (verification). Libraries are tuned for
+many rows; for so few, the ways to write the same product differ by a factor of three, by machine and by the number of rows. Each
+kernel here computes each row by itself, so that a token's logits depend on its neighbours in the pass by no more than rounding.
+
+A plan says which kernel serves which number of rows. Kernels that read the weight as it is can share it; one that lays it out anew
+keeps a copy of its own, so a plan may mix both kinds only where there is memory for two copies.
 """
 
 from __future__ import annotations
@@ -12,18 +15,24 @@ import json
 import os
 import platform
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from specdec.devices import free_memory
+
 Product = Callable[[Tensor], Tensor]  # x [n, in] -> [n, out], contiguous
 
-ROWS_MEASURED = (1, 5)  # plain decoding, and verification of four drafts
-REPEATS = 8
+BANDS = (1, 2, 9, 32)  # numbers of rows from which on a kernel of its own may serve
+ROWS_MEASURED = (1, 5, 12, 48)  # in each band: plain decoding, verification of four drafts and of eleven, a prompt
+REPEATS = (6, 6, 2, 1)
+IMPORTANCE = (1.0, 1.0, 0.1, 0.1)  # of the time in each band: most passes are plain steps and short verifications
 PACK_ROWS = 8  # the number of rows that a packed weight is laid out for
+MEASURED_BYTES = 32_000_000  # of weights that a measurement reads; fewer would stay in a processor's cache
+COPY_GAIN = 0.96  # a second copy of the weights must make the passes at least this much shorter
 
 
 def _stock(weight: Tensor) -> Product:
@@ -47,35 +56,87 @@ def _packed(weight: Tensor) -> Product:
     return lambda x: run(x, packed, None, "none", [], "")
 
 
+def _batched(weight: Tensor) -> Product:
+    """The outputs shared out among the threads as a batch of smaller products: for one row most libraries keep to one thread."""
+    out, width = weight.shape
+    parts = next(n for n in range(torch.get_num_threads(), 0, -1) if out % n == 0)
+    blocks = weight.view(parts, out // parts, width)
+    return lambda x: torch.bmm(blocks, x.t().expand(parts, width, len(x))).view(out, len(x)).t().contiguous()
+
+
+# In turns, those that share the weight and those that copy it: each finds the cache full of another one's copy when it is measured.
 KERNELS: dict[str, Callable[[Tensor], Product]] = {
+    "batched": _batched,
     "packed": _packed,
-    "stored-transposed": _stored_transposed,
     "product-transposed": _product_transposed,
+    "stored-transposed": _stored_transposed,
     "stock": _stock,
 }
+COPYING = ("packed", "stored-transposed")
 
 
-def choose(weights: Sequence[Tensor], *, cache: Path | None = None) -> str:
-    """The name of the kernel that is fastest for these weights of one shape: the least time for a plain step and a verification
-    together, for the speed-up needs both. Several weights, so that they do not all fit into a cache as one would.
+def product(plan: str, weight: Tensor) -> Product:
+    """The product with `weight` [out, in] by `plan`: the name of a kernel, or one for each band, joined by slashes."""
+    names = plan.split("/")
+    made = {name: KERNELS[name](weight) for name in names}
+    if len(made) == 1:
+        return made[names[0]]
+    one, few, some, many = (made[name] for name in names)
 
-    cache: a JSON file that keeps the choice for this machine.
+    def run(x: Tensor) -> Tensor:
+        n = len(x)
+        return (one if n < BANDS[1] else few if n < BANDS[2] else some if n < BANDS[3] else many)(x)
+
+    return run
+
+
+def room_for_two(size: int) -> bool:
+    """Whether a second copy of weights of `size` bytes leaves plenty of memory to the rest of the machine."""
+    free = free_memory(torch.device("cpu"))
+    return free is not None and free > 3 * size + 1_500_000_000
+
+
+def choose(weights: Sequence[Tensor], *, cache: Path | None = None, two_copies: bool = False) -> str:
+    """The fastest plan for these weights of one shape, see `product`. Several weights, so that they do not all fit into a cache as
+    one would.
+
+    cache: a JSON file that keeps the choice for this machine. two_copies: whether there is memory for the weights twice.
     """
-    key = _machine_key(weights[0])
+    key = _machine_key(weights[0]) + (" two copies" if two_copies else "")
     known = _read(cache)
-    if known.get(key) in KERNELS:
-        return known[key]
-    seconds = {name: sum(best) for name, best in _best_times(weights).items()}
-    # A clear winner wins; within the noise of a busy machine the order of the list decides.
-    limit = 1.15 * min(seconds.values())
-    best = next(name for name in KERNELS if seconds.get(name, float("inf")) <= limit)
+    plan = str(known.get(key, ""))
+    if all(name in KERNELS for name in plan.split("/")):
+        return plan
+    best = _best_plan(_best_times(_some_of(weights)), two_copies=two_copies)
     _write(cache, {**known, key: best})
     return best
 
 
+def _best_plan(times: dict[str, list[float]], *, two_copies: bool) -> str:
+    """times: of each kernel in each band."""
+    shared = [name for name in times if name not in COPYING]
+    single = [shared] + [[name] for name in times if name in COPYING]
+    double = [[name, *shared] for name in times if name in COPYING] if two_copies else []
+    plans = {}  # "kernel/kernel/kernel/kernel" -> seconds, a second copy counted as the gain it must bring
+    for names in single + double:
+        picked = [min(names, key=lambda name, band=band: times[name][band]) for band in range(len(BANDS))]
+        seconds = sum(weight * times[name][band] for band, (name, weight) in enumerate(zip(picked, IMPORTANCE, strict=True)))
+        plans.setdefault("/".join(picked), seconds / (COPY_GAIN if names in double else 1))
+    best = min(plans, key=plans.get)
+    return best.split("/")[0] if len(set(best.split("/"))) == 1 else best
+
+
+def _some_of(weights: Sequence[Tensor]) -> list[Tensor]:
+    """As many as a measurement needs, of a large one some of its rows."""
+    rows = max(64, MEASURED_BYTES // (weights[0].shape[1] * weights[0].element_size()))
+    count = max(1, round(rows / len(weights[0])))
+    # Whole sixty-fourths, so that threads can share them out.
+    return [w if len(w) <= rows else w[: rows // 64 * 64] for w in weights[:count]]
+
+
 def _best_times(weights: Sequence[Tensor]) -> dict[str, list[float]]:
-    """Kernel -> the shortest time of a pass over all weights, for each number of rows. They take turns, so that a busy moment of
-    the machine hits all alike."""
+    """Kernel -> the shortest time of a pass over all weights, in each band. They take turns, so that a busy moment of the machine
+    hits all alike."""
     products: dict[str, list[Product]] = {}
     inputs = [torch.randn(rows, weights[0].shape[1], dtype=weights[0].dtype) for rows in ROWS_MEASURED]
     for name, make in KERNELS.items():
@@ -85,10 +146,10 @@ def _best_times(weights: Sequence[Tensor]) -> dict[str, list[float]]:
         except (RuntimeError, AttributeError, NotImplementedError):
             products.pop(name, None)  # this build of torch does not have it
     best = {name: [float("inf")] * len(inputs) for name in products}
-    for _ in range(REPEATS):
-        for name, made in products.items():
-            for place, x in enumerate(inputs):
-                best[name][place] = min(best[name][place], _time(made, x))
+    for band, (x, repeats) in enumerate(zip(inputs, REPEATS, strict=True)):
+        for _ in range(repeats):
+            for name, made in products.items():
+                best[name][band] = min(best[name][band], _time(made, x))
     return best
 
 
@@ -100,7 +161,7 @@ def _time(products: list[Product], x: Tensor) -> float:
 
 
 def _machine_key(weight: Tensor) -> str:
-    machine = f"{platform.machine()} {_processor()} {torch.__version__} {torch.get_num_threads()} threads"
+    machine = f"{platform.machine()} {_processor()} {torch.__version__} {torch.get_num_threads()} threads, bands {BANDS}"
     return f"{hashlib.sha256(machine.encode()).hexdigest()[:12]} {'x'.join(map(str, weight.shape))} {weight.dtype}"
 
 

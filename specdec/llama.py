@@ -115,19 +115,20 @@ class LlamaRunner(Runner):
             parts["out"].append(attention.o_proj.weight)
             parts["gate_up"].append(torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight]))
             parts["down"].append(mlp.down_proj.weight)
+        two_copies = kernels.room_for_two(sum(p.numel() * p.element_size() for p in model.parameters()))
         products: dict[str, list[kernels.Product]] = {}
         for name, weights in parts.items():
             alike: dict[torch.Size, list[Tensor]] = {}  # layers may differ in width
             for w in weights:
                 alike.setdefault(w.shape, []).append(w)
-            chosen = {shape: kernels.choose(some[:8], cache=kernel_cache) for shape, some in alike.items()}
+            chosen = {shape: kernels.choose(some, cache=kernel_cache, two_copies=two_copies) for shape, some in alike.items()}
             self.kernels[name] = chosen[weights[0].shape]
-            products[name] = [kernels.KERNELS[chosen[w.shape]](w.detach()) for w in weights]
+            products[name] = [kernels.product(chosen[w.shape], w.detach()) for w in weights]
             alike.clear()
             weights.clear()
         head = model.lm_head.weight.detach()
-        self.kernels["head"] = kernels.choose([head], cache=kernel_cache)
-        self._head = kernels.KERNELS[self.kernels["head"]](head)
+        self.kernels["head"] = kernels.choose([head], cache=kernel_cache, two_copies=two_copies)
+        self._head = kernels.product(self.kernels["head"], head)
         self._stack = [
             _Layer(
                 attention_norm=layer.input_layernorm.weight.detach(),

@@ -45,13 +45,14 @@ def build(family):
 
 needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this build of torch has no oneDNN")
 EVERY_KERNEL = [pytest.param(n, marks=needs_onednn if n == "packed" else ()) for n in kernels.KERNELS]
+MIXED = "batched/product-transposed/stock/stored-transposed"
 
 
-@pytest.mark.parametrize("kernel", EVERY_KERNEL)
+@pytest.mark.parametrize("kernel", [*EVERY_KERNEL, MIXED])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_logits_hidden_states_and_exits_are_those_of_the_eager_runner(family, kernel, monkeypatch):
     """With each kernel: which one a machine takes is measured, so all must be right."""
-    monkeypatch.setattr(kernels, "choose", lambda weights, cache=None: kernel)
+    monkeypatch.setattr(kernels, "choose", lambda weights, **options: kernel)
     model = build(family)
     assert supports(model)
     lean = LlamaRunner(model).open(hidden_layers=(0, 1, 3))
@@ -129,18 +130,43 @@ def test_every_kernel_computes_each_row_by_itself(name):
         torch.testing.assert_close(product(x[i : i + 1]), expected[i : i + 1], atol=2e-5, rtol=1e-4)
 
 
+def test_a_plan_gives_each_number_of_rows_its_kernel(monkeypatch):
+    asked = []
+    for name in MIXED.split("/"):
+        monkeypatch.setitem(kernels.KERNELS, name, lambda weight, name=name: lambda x: asked.append(name) or x @ weight.t())
+    product = kernels.product(MIXED, torch.randn(64, 48))
+    for rows in (1, 2, 8, 9, 31, 32, 100):
+        assert product(torch.randn(rows, 48)).shape == (rows, 64)
+    assert asked == [MIXED.split("/")[band] for band in (0, 1, 1, 2, 2, 3, 3)]
+
+
+def test_a_second_copy_of_the_weights_must_pay():
+    times = {"stock": [1.0, 3.0, 9.0, 9.0], "batched": [0.8, 4.0, 9.0, 9.0], "packed": [1.0, 2.0, 5.0, 5.0]}
+    assert kernels._best_plan(times, two_copies=False) == "packed"
+    assert kernels._best_plan(times, two_copies=True) == "batched/packed/packed/packed"
+    assert kernels._best_plan({**times, "batched": [0.99, 4.0, 9.0, 9.0]}, two_copies=True) == "packed"
+    del times["packed"]
+    assert kernels._best_plan(times, two_copies=True) == "batched/stock/stock/stock"
+
+
 @needs_onednn
 def test_the_choice_of_a_kernel_is_kept_for_the_machine_and_survives_a_broken_file(tmp_path, monkeypatch):
     cache = tmp_path / "kernels.json"
     weights = [torch.randn(64, 48)]
-    times = {"packed": 3.0, "stored-transposed": 1.0, "product-transposed": 2.0, "stock": 2.0}
-    # One busy moment, during the first look at the best one, does not decide.
-    looks = [t + 9 * (look == 0 and name == "stored-transposed") for look in range(kernels.REPEATS) for name, t in times.items() for _ in kernels.ROWS_MEASURED]
-    order = iter(looks)
-    monkeypatch.setattr(kernels, "_time", lambda *a, **k: next(order))
+    looks: list[tuple[str, int]] = []
+
+    def time(products, x):
+        name = list(kernels.KERNELS)[len(looks) % len(kernels.KERNELS)]
+        looks.append((name, len(x)))
+        # One busy moment, during the first look at the best one, does not decide.
+        return (1.0 if name == "stored-transposed" else 2.0) + 9 * (len(looks) == 4)
+
+    monkeypatch.setattr(kernels, "_time", time)
     assert kernels.choose(weights, cache=cache) == "stored-transposed"
-    assert kernels.choose(weights, cache=cache) == "stored-transposed"  # a second measurement would find the iterator empty
+    assert len(looks) == len(kernels.KERNELS) * sum(kernels.REPEATS)
+    assert kernels.choose(weights, cache=cache) == "stored-transposed"
+    assert len(looks) == len(kernels.KERNELS) * sum(kernels.REPEATS)  # not measured again
     assert list(json.loads(cache.read_text()).values()) == ["stored-transposed"]
     cache.write_text("{broken")
-    order = iter([2.0] * len(looks))
-    assert kernels.choose(weights, cache=cache) == "packed"  # equal times: the first of the list
+    monkeypatch.setattr(kernels, "_time", lambda products, x: 2.0)
+    assert kernels.choose(weights, cache=cache) == "batched"  # equal times: the first of the list, without a copy
