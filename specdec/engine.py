@@ -60,6 +60,12 @@ def start(pair: Any, request: RunRequest, stop: Callable[[], bool]) -> Decoding:
         from specdec import race_run  # the two legs of a race, each warmed up
 
         return race_run.begin(pair, request.prompt, request.settings, method=request.method, stop=stop)
+    if request.together:
+        from specdec.measure_batch import BatchDecoding
+
+        return BatchDecoding(
+            pair, request.together, request.settings, method=request.method, at_once=request.at_once, stop=stop
+        )
     begin = decoding.stream_plain if request.method == "plain" else decoding.stream
     return begin(pair, request.prompt, request.settings, stop=stop, record=request.record)
 

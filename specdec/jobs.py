@@ -40,6 +40,8 @@ class RunRequest:
 
     race: plain decoding first, then `method`, both warmed up, as one job: nobody comes between, and never both at once.
     record: False leaves out of the trace what is only there to look at, for a run whose times are what is wanted.
+    together: these prompts instead of `prompt`, at most `at_once` of them at the same time; the job's trace is then a
+    `specdec.measure_batch.BatchResult`.
     """
 
     prompt: str
@@ -48,6 +50,8 @@ class RunRequest:
     pair: str = "embedded"
     race: bool = False
     record: bool = True
+    together: tuple[str, ...] = ()
+    at_once: int = 1
 
     @property
     def legs(self) -> tuple[RunRequest, ...]:

@@ -26,20 +26,26 @@ from specdec.prompt_sets import Prompt
 from specdec.trace import MAX_DRAFT_LENGTH, Settings, Trace
 
 AT_ONCE = (1, 2, 4, 8)
+AUTO = 0  # as a draft length: chosen anew each round, see `specdec.adaptive`
 WARM_TOKENS = 12  # of a run that only warms up
 
 
 @dataclass(frozen=True, order=True)
 class Arm:
-    """One way to decode. drafter: "" is plain decoding."""
+    """One way to decode. drafter: "" is plain decoding. draft_length: γ, or AUTO."""
 
     drafter: str = ""
     draft_length: int = 0
 
     @property
     def name(self) -> str:
-        """ "plain", "head γ = 4"."""
-        return f"{self.drafter} γ = {self.draft_length}" if self.drafter else "plain"
+        """ "plain", "head γ = 4", "head γ = auto"."""
+        return f"{self.drafter} γ = {self.length_name}" if self.drafter else "plain"
+
+    @property
+    def length_name(self) -> str:
+        """ "4", "auto"."""
+        return "auto" if self.draft_length == AUTO else str(self.draft_length)
 
     @property
     def method(self) -> str:
@@ -79,8 +85,8 @@ class Design:
                 twice = next(v for v in values if list(values).count(v) > 1)
                 raise SettingsError(f"The {name} {str(getattr(twice, 'text', twice))[:60]!r} was chosen twice: take it once.")
         for length in self.draft_lengths:
-            if not isinstance(length, int) or not 1 <= length <= MAX_DRAFT_LENGTH:
-                raise SettingsError(f"A draft length is {length!r}: take whole numbers from 1 to {MAX_DRAFT_LENGTH}.")
+            if not isinstance(length, int) or not (1 <= length <= MAX_DRAFT_LENGTH or length == AUTO):
+                raise SettingsError(f"A draft length is {length!r}: take whole numbers from 1 to {MAX_DRAFT_LENGTH}, or auto.")
         if not 1 <= self.repeats <= 100:
             raise SettingsError(f"The number of repeats is {self.repeats}: take 1 to 100.")
         for count in self.at_once:
@@ -111,7 +117,7 @@ class Design:
         """Every repeat has its own seed; warming up takes a few tokens only."""
         return Settings(
             drafter=arm.drafter,
-            draft_length=arm.draft_length,
+            draft_length="auto" if arm.drafter and arm.draft_length == AUTO else arm.draft_length,
             temperature=self.temperature,
             top_k=self.top_k,
             top_p=self.top_p,
@@ -205,7 +211,7 @@ class RunRecord:
         plain = trace.method == "plain"
         return cls(
             drafter="" if plain else trace.settings.drafter,
-            draft_length=0 if plain else trace.settings.draft_length,
+            draft_length=0 if plain else AUTO if trace.settings.adaptive else trace.settings.draft_length,
             prompt=prompt,
             repeat=repeat,
             prompt_tokens=len(trace.prompt_ids),

@@ -26,9 +26,10 @@ class Figures:
     """One arm on the prompts of one kind (ALL: on all). None where nothing can be said.
 
     speedup: seconds per token of the complete answer, plain / this arm, within each turn. tokens_per_second: of decoding.
-    acceptance_rate α, utilisation and mean_acceptance_length τ: sums over all runs, divided. cost_coefficient c, verify_ratio v:
-    against the plain step of the same turn, median. gaps: between one visible token and the next, P50, P90, P99; pauses: between
-    two moments at which something appears. same_text: runs that wrote what plain decoding wrote, of how many that can be compared.
+    acceptance_rate α, utilisation, mean_acceptance_length τ and mean_draft_length: sums over all runs, divided. cost_coefficient c,
+    verify_ratio v: against the plain step of the same turn, median. gaps: between one visible token and the next, P50, P90, P99;
+    pauses: between two moments at which something appears. same_text: runs that wrote what plain decoding wrote, of how many that
+    can be compared.
     """
 
     arm: Arm
@@ -43,6 +44,7 @@ class Figures:
     utilisation: float | None
     mean_acceptance_length: float | None
     accepted_per_round: float | None
+    mean_draft_length: float | None
     cost_coefficient: float | None
     verify_ratio: float | None
     predicted_speedup: float | None
@@ -146,6 +148,7 @@ def _figures(arm: Arm, kind: str, runs: Sequence[RunRecord]) -> Figures:
         utilisation=accepted / drafted if drafted else None,
         mean_acceptance_length=tokens / rounds if rounds else None,
         accepted_per_round=accepted / rounds if rounds else None,
+        mean_draft_length=drafted / rounds if rounds else None,
         cost_coefficient=cost,
         verify_ratio=ratio,
         predicted_speedup=predicted,
@@ -235,7 +238,7 @@ def verdict(kind: str, figures: Sequence[Figures]) -> Verdict:
             f"too few prompts to decide: {found.value:.2f}× with {best.arm.name} on {count}, {FEWEST} are the fewest.",
         )
     elif found.low > 1:
-        use, sentence = True, f"use it, {best.arm.drafter} with γ = {best.arm.draft_length}: {reached}."
+        use, sentence = True, f"use it, {best.arm.drafter} with γ = {best.arm.length_name}: {reached}."
     elif found.high <= 1:
         use, sentence = False, f"do not use it: the best was {reached}. {_cause(best)}"
     else:
@@ -248,7 +251,7 @@ def _cause(figures: Figures) -> str:
     cost, ratio, tokens = figures.cost_coefficient, figures.verify_ratio, figures.mean_acceptance_length
     if cost is None or ratio is None or tokens is None:
         return "Nothing was drafted."
-    length = figures.arm.draft_length
+    length = figures.mean_draft_length or figures.arm.draft_length
     saved = {"c": length * cost, "v": ratio - 1}
     worst = max(saved, key=saved.get)
     if tokens <= length * cost + ratio - saved[worst]:

@@ -120,11 +120,15 @@ class Campaign:
             method=step.arm.method,
             pair=self.design.pair,
             record=False,
+            together=tuple(self.design.prompts[i].text for i in step.prompts) if step.at_once else (),
+            at_once=step.at_once or 1,
         )
         job = self._run(request)
         if job is None:
             return None
         trace = job.trace
+        if step.at_once:
+            return trace.record(step, memory_of(pair, step.arm.drafter, tokens=trace.cache_tokens))
         memory = memory_of(pair, step.arm.drafter, tokens=len(trace.prompt_ids) + len(trace.output_ids))
         return RunRecord.of(trace, prompt=step.prompts[0], repeat=step.repeat, memory=memory)
 

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from specdec.errors import SettingsError
-from specdec.measure import AT_ONCE, Design, Measurement, Progress, carry_out
+from specdec.measure import AT_ONCE, AUTO, Design, Measurement, Progress, carry_out
 from specdec.measure_analysis import Analysis, analyse
 from specdec.measure_report import show, to_csv, to_html, to_json
 from specdec.measure_store import Store
@@ -29,7 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
     for problem in prompts.problems:
         print(f"specdec: {problem}", file=sys.stderr)
     settings = {
-        "draft_lengths": _numbers(options.draft_lengths, "--draft-lengths"),
+        "draft_lengths": _numbers(options.draft_lengths.replace("auto", str(AUTO)), "--draft-lengths"),
         "prompts": prompts.prompts,
         "repeats": options.repeats,
         "new_tokens": options.new_tokens,
@@ -144,7 +144,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--kind", action="append", metavar="NAME", help="only prompts of this kind; may be given several times")
     add("--per-kind", type=int, metavar="N", help="at most so many prompts of each kind (default all)")
     add("--drafter", action="append", metavar="NAME", help="only this drafter; may be given several times (default all)")
-    add("--draft-lengths", default="2,4,6", metavar="N,N", help="γ, one arm each (default 2,4,6)")
+    add("--draft-lengths", default="2,4,6", metavar="N,N", help="γ, one arm each; auto: chosen each round (default 2,4,6)")
     add("--repeats", type=int, default=1, metavar="N", help="turns on every prompt (default 1)")
     add("--new-tokens", type=int, default=64, metavar="N", help="longest answer (default 64)")
     add("--temperature", type=float, default=0.0, metavar="T", help="0 is greedy (default 0)")

@@ -39,6 +39,7 @@ def acceptance(analysis: Analysis, kind: str) -> list[Row]:
             "arm": f.arm.name,
             "acceptance rate α": f.acceptance_rate,
             "draft utilisation": f.utilisation,
+            "drafted a round": f.mean_draft_length,
             "tokens a round τ": f.mean_acceptance_length,
             "accepted a round": f.accepted_per_round,
             "draft step c (plain steps)": f.cost_coefficient,

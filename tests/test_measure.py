@@ -11,7 +11,7 @@ import pytest
 
 from specdec import decoding, measure_report, measure_tables
 from specdec.errors import SettingsError
-from specdec.measure import PLAIN, Arm, BatchRecord, Design, Measurement, Origin, RunRecord, carry_out, single_steps
+from specdec.measure import AUTO, PLAIN, Arm, BatchRecord, Design, Measurement, Origin, RunRecord, carry_out, single_steps
 from specdec.measure_analysis import analyse, verdict
 from specdec.measure_device import begin, cache_bytes, memory_of, perform_on
 from specdec.measure_stats import bootstrap_median, cost_per_million, histogram_quantile, percentile, token_gaps
@@ -379,7 +379,7 @@ def test_a_damaged_record_is_found(design):
     ("changes", "words"),
     [
         ({"drafters": ()}, "No drafter was chosen"),
-        ({"draft_lengths": (0,)}, "A draft length is 0"),
+        ({"draft_lengths": (33,)}, "A draft length is 33"),
         ({"draft_lengths": (2, 2)}, "'2' was chosen twice"),
         ({"repeats": 0}, "repeats is 0"),
         ({"temperature": -1.0}, "temperature is -1.0"),
@@ -405,6 +405,40 @@ def test_memory_is_counted_from_the_shapes(tiny_pair):
     assert alone.cache == 5 * token and alone.weights == 4 * pair.target.parameters
     assert both.cache == alone.cache + 5 * cache_bytes(pair.draft) and both.weights == alone.weights + 4 * pair.draft.parameters
     assert alone.peak > alone.weights
+
+
+def test_requests_at_once_are_measured_as_they_were_decoded(tiny_pair):
+    pair = tiny_pair()
+    design = Design(
+        pair="tiny",
+        drafters=("draft",),
+        draft_lengths=(2, AUTO),
+        prompts=PROMPTS,
+        new_tokens=8,
+        at_once=(1, 3),
+        requests=5,
+    )
+    made = carry_out(begin(pair, design), perform=perform_on(pair, design), keep=lambda r: None)
+    assert made.complete and len(made.batches) == 2 * 2
+    singles = {r.prompt: r for r in made.runs if r.arm == PLAIN}
+    wanted = [singles[i].new_tokens for i in (0, 2, 1, 0, 2)]  # the kinds in turns
+    for record in made.batches:
+        assert record.requests == 5 and record.new_tokens == sum(wanted)
+        assert len(record.answer_seconds) == 5 and max(record.answer_seconds) <= record.seconds + 1e-6
+        assert all(first <= answer for first, answer in zip(record.first_token_seconds, record.answer_seconds, strict=True))
+        assert record.tokens_per_second == record.new_tokens / record.seconds
+    alone, three = (next(r for r in made.batches if r.arm == PLAIN and r.at_once == n) for n in (1, 3))
+    assert alone.target_passes == sum(wanted) and three.target_passes < alone.target_passes
+    assert sum(alone.answer_seconds) == pytest.approx(alone.seconds, rel=0.05) and three.memory.cache > alone.memory.cache
+
+
+def test_auto_is_an_arm_of_its_own(tiny_pair):
+    arm = Arm("draft", AUTO)
+    design = Design(pair="tiny", drafters=("draft",), draft_lengths=(AUTO,), prompts=PROMPTS, new_tokens=6)
+    assert arm.name == "draft γ = auto" and design.settings(arm).adaptive and not design.settings(PLAIN).adaptive
+    made = carry_out(begin(tiny_pair(), design), perform=perform_on(tiny_pair(), design), keep=lambda r: None)
+    assert {r.arm for r in made.runs} == {PLAIN, arm} and made.complete
+    assert load(dump(made)) == made
 
 
 def test_a_run_that_is_stopped_leaves_no_record(tiny_pair, design):

@@ -45,6 +45,15 @@ def test_every_run_is_a_job_and_every_record_is_kept(engine, design):
     assert len(by_text) == 2  # greedy: each prompt has one text, whatever the arm
 
 
+def test_requests_at_once_are_one_job(engine, design):
+    campaign = Campaign(Lease(engine), dataclasses.replace(design, repeats=1, at_once=(2,), requests=3))
+    campaign.wait(30)
+    assert campaign.state == "done", campaign.message
+    plain, drafted = sorted(campaign.measurement.batches, key=lambda r: r.drafter)
+    assert plain.at_once == 2 and plain.requests == 3 and plain.new_tokens == drafted.new_tokens == 36
+    assert plain.target_passes == 24 and drafted.drafted > 0  # two together, then the third
+
+
 def test_stop_keeps_what_there_is_and_the_next_one_goes_on(engine, design):
     lease = Lease(engine)
     long = dataclasses.replace(design, new_tokens=200)

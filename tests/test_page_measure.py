@@ -101,7 +101,7 @@ def test_measured_stopped_and_gone_on_with():
     at = open_page(m_source="Paste", m_repeats="3", m_tokens="64")
     at.text_area(key="m_paste").set_value("abc abc\nhello hello\none two one").run()
     at.pills(key="m_drafters").set_value(["lookup"]).run()
-    at.pills(key="m_lengths").set_value([2]).run()
+    at.pills(key="m_lengths").set_value(["2"]).run()
     assert any("18 runs of at most 64 tokens" in c.value for c in at.caption)
     at.button(key="start_campaign").click().run()
     campaign = at.session_state["_campaign"]

@@ -12,7 +12,7 @@ import streamlit as st
 from specdec import measure_store
 from specdec.catalogue import DEFAULT_PAIR
 from specdec.errors import SettingsError, SpecdecError
-from specdec.measure import Design, Measurement
+from specdec.measure import AT_ONCE, AUTO, Design, Measurement
 from specdec.measure_analysis import Analysis, analyse
 from specdec.measure_campaign import Campaign
 from specdec.prompt_sets import PromptSet, parse, paste, shipped
@@ -22,7 +22,7 @@ from specdec.ui.lesson import text, texts
 
 FOLDER = session.ROOT / "assets" / "measurements"
 POLL = 1.0  # seconds between two looks
-LENGTHS = (1, 2, 3, 4, 6, 8)
+LENGTHS = ("1", "2", "3", "4", "6", "8", "auto")
 TOKENS = (16, 32, 48, 64, 128, 256)
 MOST = 600  # runs of one measurement on a shared machine
 
@@ -275,7 +275,7 @@ def _settings() -> dict:
         text("adopt.lengths"),
         LENGTHS,
         selection_mode="multi",
-        default=(2, 4),
+        default=("2", "4"),
         key="m_lengths",
         bind="query-params",
         persist_state="session",
@@ -296,9 +296,13 @@ def _settings() -> dict:
             bind="query-params",
             persist_state="session",
         )
+        together = st.toggle(
+            text("adopt.together"), key="m_together", help=text("adopt.together.help"), bind="query-params", persist_state="session"
+        )
     return {
         "drafters": tuple(drafters or ()),
-        "draft_lengths": tuple(sorted(lengths or ())),
+        "draft_lengths": tuple(AUTO if n == "auto" else int(n) for n in LENGTHS if n in (lengths or ())),
+        "at_once": AT_ONCE if together else (),
         "repeats": repeats,
         "new_tokens": tokens,
         "temperature": temperature,
@@ -318,7 +322,14 @@ def _command(design: Design) -> str:
         words += ["--prompts", file.name if source == "upload" and file is not None else "my-prompts.txt"]
     for drafter in design.drafters:
         words += ["--drafter", drafter]
-    words += ["--draft-lengths", ",".join(map(str, design.draft_lengths)), "--new-tokens", str(design.new_tokens)]
+    words += [
+        "--draft-lengths",
+        ",".join("auto" if n == AUTO else str(n) for n in design.draft_lengths),
+        "--new-tokens",
+        str(design.new_tokens),
+    ]
+    if design.at_once:
+        words += ["--at-once", ",".join(map(str, design.at_once))]
     usual = {field.name: field.default for field in dataclasses.fields(Design)}
     for name in ("repeats", "temperature"):
         if (value := getattr(design, name)) != usual[name]:

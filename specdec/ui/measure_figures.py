@@ -7,7 +7,7 @@ from html import escape
 from itertools import accumulate
 
 from specdec import measure_tables, theory
-from specdec.measure import PLAIN, Arm, Measurement
+from specdec.measure import AUTO, PLAIN, Arm, Measurement
 from specdec.measure_analysis import Analysis, Figures
 from specdec.ui import charts
 from specdec.ui.charts import BONUS, KEPT, LEFT, LENGTH, SPEEDUP, P, Q, View
@@ -107,25 +107,30 @@ def by_length(analysis: Analysis, kind: str) -> View:
     """Speed-up against γ, one line a drafter, with intervals; and what the formula says with each arm's own α, c and v."""
     found = [f for f in analysis.of(kind) if f.speedup is not None]
     drafters = list(dict.fromkeys(f.arm.drafter for f in found))
+    longest = max((f.arm.draft_length for f in found), default=1)
+
+    def place(arm: Arm) -> int:
+        """ "auto" stands behind the longest draft."""
+        return longest + 2 if arm.draft_length == AUTO else arm.draft_length
+
     data = []
     for drafter in drafters:
-        own = sorted((f for f in found if f.arm.drafter == drafter), key=lambda f: f.arm.draft_length)
+        own = sorted((f for f in found if f.arm.drafter == drafter), key=lambda f: place(f.arm))
         colour, dash, symbol = _look(drafter, drafters)
-        made = charts.line(
-            [f.arm.draft_length for f in own], [f.speedup.value for f in own], escape(drafter), colour, width=3, dash=dash
-        )
+        made = charts.line([place(f.arm) for f in own], [f.speedup.value for f in own], escape(drafter), colour, width=3, dash=dash)
         made |= {
             "mode": "lines+markers",
             "marker": {"symbol": symbol, "size": 11, "color": colour},
             "error_y": {**_whiskers(own), "color": colour},
         }
-        made["hovertemplate"] = "γ %{x}: %{y:.2f}×"
+        made |= {"hovertext": [f"{escape(f.arm.name)}: {f.speedup.value:.2f}×" for f in own], "hoverinfo": "text"}
+        made.pop("hovertemplate")
         data.append(made)
     formula = [f for f in found if f.predicted_speedup is not None]
     if formula:
         data.append(
             charts.points(
-                [f.arm.draft_length for f in formula],
+                [place(f.arm) for f in formula],
                 [f.predicted_speedup for f in formula],
                 "formula with that arm's own α, c and v",
                 Q,
@@ -136,14 +141,14 @@ def by_length(analysis: Analysis, kind: str) -> View:
         )
         data[-1]["marker"]["line"] = {"width": 3, "color": Q}
     shape, words = charts.flat(1, ONE)
-    lengths = sorted({f.arm.draft_length for f in found}) or [1]
+    ticks = {place(f.arm): f.arm.length_name for f in sorted(found, key=lambda f: place(f.arm))} or {1: "1"}
     figure = charts.figure(
         data,
         x=LENGTH,
         y=SPEEDUP,
         shapes=[shape],
         notes=[words],
-        xaxis={"tickvals": lengths, "range": [lengths[0] - 0.6, lengths[-1] + 0.6]},
+        xaxis={"tickvals": list(ticks), "ticktext": list(ticks.values()), "range": [min(ticks) - 0.6, max(ticks) + 0.6]},
         yaxis={"rangemode": "tozero", "ticksuffix": "×"},
     )
     alt = "Measured speed-up: " + ", ".join(f"{f.arm.name} {f.speedup.value:.2f}" for f in found)
