@@ -45,6 +45,7 @@ test("the first to be complete wins, and the still picture is taken at that mome
   assert.equal(winnerOf(lanes), 1);
   assert.equal(winnerOf([lanes[0], lanes[0]]), null);
   assert.equal(winnerOf([lanes[0], { tokens: [], ends: [] }]), null);
+  assert.equal(winnerOf([lanes[0], { ...lanes[1], tokens: lanes[1].tokens.slice(0, 3) }]), null); // a shorter text is no victory
   near(tellingMoment(lanes), 0.3238);
   near(lengthOf(lanes), 0.643);
   near(tellingMoment([lanes[0], { tokens: [], ends: [] }]), 0.643);

@@ -84,7 +84,7 @@ def test_the_first_picture_is_a_recorded_race_with_its_verdict_and_figures(fake)
     assert (view["label"], view["kind"], view["clock"]) == ("Recording · 29 Nov 2026 · cpu", "recording", True)
     assert at.success[0].value.startswith("**The drafter pays here")
     assert at.success[1].value.startswith("**Identical text, checked")
-    table = next(m.value for m in at.markdown if m.value.startswith("|"))
+    table = next(m.value for m in at.markdown if m.value.startswith("|")).replace("\u00a0", " ")
     assert "| Time to first token | 0.14 s | 0.18 s | +40.4 ms |" in table
     assert "| Time to complete answer | 0.64 s | 0.32 s | −0.32 s |" in table
     assert "| Target passes | 6 | 2 | −4 |" in table and "| Tokens per pass | 1.00 | 3.00 |  |" in table
@@ -146,6 +146,29 @@ def test_a_crash_is_said_and_the_next_race_works(fake, monkeypatch):
     monkeypatch.setattr(fake.engine, "_start", good)
     at.button(key="run").click().run()
     settle(at, lambda view: view["clock"])
+
+
+def test_a_crash_in_the_second_half_is_said_beside_what_there_is(fake, monkeypatch):
+    good = fake.engine._start
+
+    class Crashing(FakeRun):
+        def __iter__(self):
+            for made, round_ in enumerate(super().__iter__()):
+                if made == 1:
+                    raise RuntimeError("boom")
+                yield round_
+
+    def start(pair, request, stop):
+        if request.method == "plain":
+            return good(pair, request, stop)
+        return Crashing(fake.race.speculative, stop, fake.permits)
+
+    monkeypatch.setattr(fake.engine, "_start", start)
+    at = open_page()
+    at.button(key="run").click().run()
+    settle(at, lambda view: view["clock"])
+    at.run()
+    assert "boom" in at.error[0].value and counts(at)[0] == 6 and counts(at)[1] >= 3
 
 
 def test_an_empty_prompt_is_one_sentence_and_the_picture_stays(fake):

@@ -57,7 +57,8 @@ class RaceStage:
     """What the browser is told. run: identity of the race; the clock starts anew when it changes.
 
     kind: a recording waits for Play, what was measured just now plays by itself. clock: whether the times are there already.
-    settings: those of the speculative side. first_difference: number of the token at which greedy texts part, else None.
+    title: a name that a person gave. settings: those of the speculative side. first_difference: number of the token at which
+    greedy texts part, else None.
     """
 
     run: str
@@ -69,6 +70,7 @@ class RaceStage:
     plain: Lane
     speculative: Lane
     clock: bool
+    title: str = ""
     message: str = ""
     progress: float | None = None
     first_difference: int | None = None
@@ -89,6 +91,7 @@ class RaceStage:
             plain=Lane(name="plain", trace=race.plain),
             speculative=Lane(name="speculative", trace=race.speculative),
             clock=True,
+            title=race.title,
             first_difference=difference,
         )
 
@@ -99,6 +102,7 @@ class RaceStage:
             "label": self.label,
             "kind": self.kind,
             "state": self.state,
+            "title": self.title,
             "message": self.message,
             "progress": self.progress,
             "prompt": self.prompt,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -200,13 +199,16 @@ def _plain_is_over(job: Job) -> bool:
 def banner(now: Shown | None) -> None:
     """Who won, and why. One box of the same size before there is an answer, so that nothing jumps."""
     race = now.result if now is not None else None
+    job = now.job if now is not None else None
+    if job is not None and not job.active and job.message:  # what went wrong, or ended it early
+        (st.error if job.state == "failed" else st.info)(literal(job.message), icon=":material/error:")
     with st.container(key="race_verdict"):
         if race is None:
             st.info(text("race.later"), icon=":material/info:")
             return
         said = verdict(race)
         icon = {True: ":material/trending_up:", False: ":material/trending_down:", None: ":material/info:"}[said.faster]
-        box: Callable = {True: st.success, False: st.warning, None: st.info}[said.faster]
+        box = {True: st.success, False: st.warning, None: st.info}[said.faster]
         box(f"**{literal(said.head)}** {literal(said.rest)}", icon=icon)
 
 
@@ -217,7 +219,7 @@ def figures(race: Race | None) -> None:
     left, right = st.columns([1.25, 1], gap="large")
     with left:
         st.markdown(f"**{text('race.table')}**")
-        st.markdown(table(compare(race)))
+        st.container(key="race_table").markdown(table(compare(race)))
         st.caption(text("race.table.words"))
     with right:
         said = texts(race)
@@ -234,15 +236,17 @@ def table(found: Comparison) -> str:
         return "–" if side.tokens_per_pass is None else f"{side.tokens_per_pass:.2f}"
 
     a, b = found.plain, found.speculative
-    lines = [
-        ("", text("race.plain"), text("race.speculative"), text("race.difference")),
-        ("---", "--:", "--:", "--:"),
-        (text("race.first"), seconds(a.first), seconds(b.first), _later(a.first, b.first)),
-        (text("race.complete"), seconds(a.complete), seconds(b.complete), _later(a.complete, b.complete) if found.whole else "–"),
-        (text("race.tokens"), str(a.tokens), str(b.tokens), ""),
-        (text("race.passes"), str(a.passes), str(b.passes), f"{b.passes - a.passes:+d}".replace("-", "−") if found.whole else "–"),
-        (text("race.per_pass"), per_pass(a), per_pass(b), ""),
+    whole = found.whole
+    rows = [
+        ("race.first", seconds(a.first), seconds(b.first), _later(a.first, b.first)),
+        ("race.complete", seconds(a.complete), seconds(b.complete), _later(a.complete, b.complete) if whole else "–"),
+        ("race.tokens", str(a.tokens), str(b.tokens), ""),
+        ("race.passes", str(a.passes), str(b.passes), f"{b.passes - a.passes:+d}".replace("-", "−") if whole else "–"),
+        ("race.per_pass", per_pass(a), per_pass(b), ""),
     ]
+    head = ("", text("race.plain"), text("race.speculative"), text("race.difference"))
+    # A number stays together with its unit, however narrow the screen is.
+    lines = [head, ("---", "--:", "--:", "--:"), *((text(n), *(c.replace(" ", "\u00a0") for c in cells)) for n, *cells in rows)]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
@@ -265,9 +269,6 @@ def timelines(race: Race | None, *, ready: bool) -> None:
     else:
         st.container(height=view.figure["layout"]["height"], border=False)
     lesson.table(view.rows, name="race-timeline", height=420)
-    st.caption(text("race.about", when=_when(race)) + " " + literal(origin_text(race.speculative)))
-
-
-def _when(race: Race) -> str:
     versions = race.speculative.versions
-    return f"torch {versions['torch']}" if "torch" in versions else text("race.unknown")
+    made = f"torch {versions['torch']}" if "torch" in versions else text("race.unknown")
+    st.caption(f"{text('race.about')} {literal(origin_text(race.speculative))} · {literal(made)}")

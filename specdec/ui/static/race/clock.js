@@ -27,8 +27,9 @@ export const lastOf = (lane) => lane.tokens.at(-1)?.at ?? null;
 /** Length of the race: when the last side is complete. */
 export const lengthOf = (lanes) => Math.max(0, ...lanes.map((lane) => lastOf(lane) ?? 0));
 
-/** The side that is complete first, null when both take the same time or one of them made nothing. */
+/** The side that is complete first, null when both take the same time, or where they did not make the same number of tokens. */
 export function winnerOf(lanes) {
+  if (lanes[0].tokens.length !== lanes[1].tokens.length) return null;
   const [a, b] = lanes.map(lastOf);
   if (a === null || b === null || Math.abs(a - b) < NEAR) return null;
   return a < b ? 0 : 1;

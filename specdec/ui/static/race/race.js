@@ -189,7 +189,8 @@ class RaceView {
     say(this.badgeText, view.label);
     say(this.lanes[0].who, "the target alone");
     say(this.lanes[1].who, `with ${drafterName(view)}, γ = ${view.draft_length}`);
-    say(this.status, view.state === "stopped" ? "stopped: this is what was made" : "");
+    say(this.status, view.state === "stopped" ? "stopped: this is what was made" : view.title);
+    mark(this.status, "title", this.status.textContent || null);
     mark(this.element, "data-state", view.state);
     mark(this.controls, "hidden", !view.clock);
     mark(this.noticeBox, "hidden", view.clock);
