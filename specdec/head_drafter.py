@@ -91,7 +91,11 @@ class AttachedHeadRunner:
         own = self.advance([(one.sequence, one.features, one.ids) for one in passes])
         for one, feature in zip(passes, own.split(1), strict=True):
             one.sequence.feature = feature
-        return list((F.rms_norm(own, (self.shape.width,), eps=1e-6) @ self.rows).split(1))
+        return list(self.logits(own).split(1))
+
+    def logits(self, features: Tensor) -> Tensor:
+        """Own features [k, d] -> logits [k, n] over the draft vocabulary."""
+        return F.rms_norm(features, (self.shape.width,), eps=1e-6) @ self.rows
 
     @torch.inference_mode()
     def advance(self, parts: list[tuple[HeadSequence, Tensor, Sequence[int]]]) -> Tensor:

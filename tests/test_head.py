@@ -110,10 +110,10 @@ def test_drafting_step_by_step_is_the_roll_out_of_the_training(newest):
     features = runner.features(hidden[:newest])
     sequence.forward(features[:2], tokens[1:3].tolist())
     feature = sequence.forward(features[2:], tokens[3 : newest + 1].tolist())
-    assert torch.allclose(sequence.logits(feature)[0], expected[0][newest - shared], atol=1e-4)
+    assert torch.allclose(runner.logits(feature)[0], expected[0][newest - shared], atol=1e-4)
     for step in (1, 2):
         feature = sequence.forward(feature, [int(tokens[newest + step])])
-        assert torch.allclose(sequence.logits(feature)[0], expected[step][newest + step - shared], atol=1e-4)
+        assert torch.allclose(runner.logits(feature)[0], expected[step][newest + step - shared], atol=1e-4)
 
 
 @torch.no_grad()
@@ -166,15 +166,15 @@ def test_q_is_what_was_drawn_from_and_nothing_outside_the_draft_vocabulary(pair,
         pair, "the theatre", Settings(draft_length=3, max_new_tokens=16, drafter=drafter, seed=4, **({"temperature": 1.0} | warp))
     )
     proposals = []
-    original = run.drafter.propose
+    original = run.drafter.steps
 
-    def propose(request: Request):
+    def steps(request: Request):
         state = request.draws._random.getstate()
-        proposal = original(request)
+        proposal = yield from original(request)
         proposals.append((state, proposal))
         return proposal
 
-    run.drafter.propose = propose
+    run.drafter.steps = steps
     list(run)
     for state, proposal in proposals:
         again = Draws(0)
