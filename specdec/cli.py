@@ -107,10 +107,18 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _length(value: str) -> int | str:
+    return value if value == "auto" else int(value)
+
+
+_length.__name__ = "int"  # what argparse calls it when it is none
+
+
 def _add_draft_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--drafter", choices=DRAFTERS, default="", help="who proposes tokens; the pair's own default if left out")
-    add("--draft-length", type=int, default=4, metavar="N", help="γ, tokens proposed in a round (default 4)")
+    help_ = "γ, tokens proposed in a round, or auto: chosen anew each round (default 4)"
+    add("--draft-length", type=_length, default=4, metavar="N", help=help_)
     add("--exit-layers", type=int, default=0, metavar="N", help="layers that early-exit runs (default: its choice)")
     add("--ngram", type=int, default=3, metavar="N", help="longest run of tokens that look-up searches (default 3)")
 

@@ -188,6 +188,13 @@ def accepted_per_round(trace: Trace, *, draft_length: int | None = None) -> list
     return counts
 
 
+def usual_draft_length(trace: Trace) -> float:
+    """γ as it was set; where it is chosen each round, the mean of the rounds."""
+    if not trace.settings.adaptive or not trace.rounds:
+        return float(trace.settings.draft_length)
+    return sum(len(round_.drafts) for round_ in trace.rounds) / len(trace.rounds)
+
+
 def draft_lengths(trace: Trace) -> dict[int, int]:
     """γ -> how many rounds drafted so many tokens, shortest first."""
     lengths = [len(r.drafts) for r in trace.rounds]

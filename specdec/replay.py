@@ -83,7 +83,8 @@ def places(trace: Trace) -> tuple[Chance, ...]:
                 chance = float(draft.status == "accepted") if trace.settings.greedy else draft.overlap
                 chances.append(chance if known else None)
         if round_.outcome.kind == "bonus":
-            gave_up = len(round_.drafts) < asked  # the drafter was asked here and had nothing to propose
+            # The drafter was asked here and had nothing to propose; where γ is chosen each round, nobody knows whether it was asked.
+            gave_up = len(round_.drafts) < asked and not trace.settings.adaptive
             chances.append(0.0 if gave_up else None)
     return tuple(chances)
 

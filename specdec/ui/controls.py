@@ -23,6 +23,7 @@ def read() -> RunRequest:
     settings = Settings(
         drafter=state.drafter,
         draft_length=state.draft_length,
+        adaptive=state.adaptive,
         temperature=round(state.temperature, 3),
         top_k=state.top_k,
         top_p=state.top_p,
@@ -127,6 +128,7 @@ def settings() -> None:
     )
     st.caption(text(f"drafter.{st.session_state.drafter}.text"))
     st.slider(text("draft_length.label"), 1, 12, 4, key="draft_length", help=text("draft_length.help"), bind="query-params")
+    st.toggle(text("adaptive.label"), key="adaptive", help=text("adaptive.help"), bind="query-params")
     st.slider(
         text("temperature.label"), 0.0, 2.0, 0.0, 0.1, key="temperature", help=text("temperature.help"), bind="query-params"
     )

@@ -288,7 +288,7 @@ def origin_text(trace: Trace) -> str:
     """ "SmolLM2-135M-Instruct · prompt look-up · γ = 4 · temperature 0 · seed 0 · float32 on cpu · 29 Nov 2026"; plain text."""
     s, pair = trace.settings, trace.pair
     models = pair.target if pair.draft is None else f"{pair.target} with {pair.draft}"
-    how = ["plain decoding"] if trace.method == "plain" else [f"drafter: {s.drafter}", f"γ = {s.draft_length}"]
+    how = ["plain decoding"] if trace.method == "plain" else [f"drafter: {s.drafter}", f"γ {'chosen each round, at most' if s.adaptive else '='} {s.draft_length}"]
     warp = [f"temperature {s.temperature:g}"]
     if not s.greedy:
         warp += [f"top-k {s.top_k}"] * bool(s.top_k) + [f"top-p {s.top_p:g}"] * (s.top_p < 1) + [f"seed {s.seed}"]

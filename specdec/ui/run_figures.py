@@ -59,7 +59,7 @@ def one_run_every_length(
     if measured is not None:
         data.append(
             charts.points(
-                [trace.settings.draft_length], [measured], "measured in this run", KEPT, hover=[f"measured: {measured:.2f}{unit}"]
+                [metrics.usual_draft_length(trace)], [measured], "measured in this run", KEPT, hover=[f"measured: {measured:.2f}{unit}"]
             )
         )
     again = [(n, s.speedup if costs else s.mean_acceptance_length) for n, s in measured_now]

@@ -26,7 +26,7 @@ def _take() -> None:
         return
     figures, costs = metrics.summary(trace), replay.costs_of(trace)
     state.alpha = round(figures.acceptance_rate or 0.0, 2)
-    state.gamma = max(1, min(24, trace.settings.draft_length))
+    state.gamma = max(1, min(24, round(metrics.usual_draft_length(trace))))
     if costs is not None:
         state.cost, state.slope = min(1.0, round(costs.draft, 2)), min(0.5, round(costs.verify, 2))
     words = "speedup.taken" if costs is not None else "speedup.taken.part"
@@ -135,7 +135,7 @@ def _replay(trace: Trace) -> None:
     costs, figures = replay.costs_of(trace), metrics.summary(trace)
     if costs is not None:
         best = max(found, key=lambda r: r.likely.speedup(costs)).likely
-        values = {"best": best.draft_length, "speed": best.speedup(costs), "own": trace.settings.draft_length}
+        values = {"best": best.draft_length, "speed": best.speedup(costs), "own": round(metrics.usual_draft_length(trace))}
         lesson.answer(text("speedup.replayed", **values, measured=figures.speedup or 0.0), good=best.speedup(costs) >= 1)
     measured = [
         (t.settings.draft_length, metrics.summary(t)) for _, t in measuring.results(EVERY) if t.prompt_ids == trace.prompt_ids
@@ -156,7 +156,7 @@ def _replay(trace: Trace) -> None:
 def _requests(trace: Trace) -> list[tuple[str, RunRequest]]:
     """The same text with some other γ. The longest is last: from it the replay of all others is exact."""
     return [
-        (f"γ = {n}, {trace.settings.drafter}", RunRequest(prompt=trace.prompt, settings=trace.settings.replace(draft_length=n)))
+        (f"γ = {n}, {trace.settings.drafter}", RunRequest(prompt=trace.prompt, settings=trace.settings.replace(draft_length=n, adaptive=False)))
         for n in MEASURED
     ]
 
