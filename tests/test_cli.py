@@ -197,7 +197,7 @@ def test_settings_and_models_are_handed_on(specdec, tmp_path):
     assert asked == {"name": None, "target": "a/b", "draft": "c", "device": "cpu", "dtype": "float32"}
     assert json.loads(out)["settings"] == {
         "drafter": "lookup", "draft_length": 3, "temperature": 0.5, "top_k": 5, "top_p": 0.9, "max_new_tokens": 2, "seed": 11,
-        "raw": True, "exit_layers": 0, "ngram": 2,
+        "raw": True, "exit_layers": 0, "ngram": 2, "adaptive": False,
     }  # fmt: skip
     specdec("plain", "Please", "--pair", "gpt2-xl")
     assert specdec.asked[-1]["name"] == "gpt2-xl"
