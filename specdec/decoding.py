@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from specdec.adaptive import AdaptiveLength
+from specdec.ahead import AheadDraws
 from specdec.drafters import Drafter, Proposal, Request, make_drafter
 from specdec.errors import SettingsError
 from specdec.passes import Pass, drive
@@ -118,7 +119,8 @@ class Run(Iterator[Round]):
         self.seconds = self.seconds_prefill = self.seconds_to_first_token = 0.0
         self._limit = min(self.settings.max_new_tokens, self._room)
         self._rule = SamplingRule.of(self.settings)
-        self._draws = Draws(self.settings.seed)
+        self._ahead = goes_ahead(pair, self.drafter)
+        self._draws = AheadDraws(self.settings.seed, pair.target.device) if self._ahead else Draws(self.settings.seed)
         self._recorder = Recorder(pair.texts, full=record, greedy=self._rule.greedy)
         self._asked_to_stop = stop
         self._stop = False
@@ -126,7 +128,7 @@ class Run(Iterator[Round]):
         if self.settings.adaptive:
             self._length = AdaptiveLength(self.settings.draft_length, plain_seconds=pair.plain_step_seconds)
         self._target: Any = None
-        self._verify = verify_together(pair.target)
+        self._verify = verify_together(pair.target, wait=not self._ahead)
         self._created = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
 
     # What a caller does with a run
@@ -202,16 +204,25 @@ class Run(Iterator[Round]):
         room = self._limit - len(self.output_ids) - 1
         count = self._length.choose(room) if self._length else min(self.settings.draft_length, room)
         look = self._recorder.full
+        if self._ahead:
+            self._draws.begin(count)
         proposal = yield from self.drafter.steps(
             Request(self.committed, count, self._rule, self._draws, look, self._check)
         )
         self._check()
+        if self._ahead:
+            self._draws.proposed()
         fed = [self.committed[-1], *proposal.ids]
         verify = Pass(self._verify, self._target, fed, keep=len(fed))
         logits = yield verify
         verified = time.perf_counter()
-        p = None if self._rule.greedy else self._rule.probabilities(logits)
-        verdicts = judge(proposal, logits=logits, p=p, draws=self._draws, eos_ids=self.pair.eos_ids)
+        if self._ahead:
+            verdicts = self._draws.judge(proposal, logits=logits, rule=self._rule, eos_ids=self.pair.eos_ids)
+            proposal, p, verify.seconds = verdicts.proposal, verdicts.p, verdicts.verify
+            verified = time.perf_counter() - verdicts.judge
+        else:
+            p = None if self._rule.greedy else self._rule.probabilities(logits)
+            verdicts = judge(proposal, logits=logits, p=p, draws=self._draws, eos_ids=self.pair.eos_ids)
         new = proposal.ids[: verdicts.accepted] + ([] if verdicts.token is None else [verdicts.token])
         self.committed.extend(new)
         kept = start + verdicts.accepted  # positions in the target's cache that stay: all that is committed but the newest
@@ -293,13 +304,20 @@ class Run(Iterator[Round]):
         )
 
 
+def goes_ahead(pair: Any, drafter: Drafter) -> bool:
+    """Whether the decisions of a run are made on the device: on a GPU, by a drafter that does with tokens no host has seen."""
+    device = getattr(pair.target, "device", None)
+    return getattr(device, "type", "cpu") == "cuda" and (drafter.goes_ahead or type(drafter) is Drafter)
+
+
 @lru_cache(maxsize=8)
-def verify_together(target: Any) -> Callable[[list[Pass]], list[Tensor]]:
+def verify_together(target: Any, *, wait: bool = True) -> Callable[[list[Pass]], list[Tensor]]:
     """The target's passes, waited for; the same function for all runs over one target, so that they can share a pass."""
 
     def together(passes: list[Pass]) -> list[Tensor]:
         logits = target.together(passes)
-        target.synchronize()
+        if wait:
+            target.synchronize()
         return logits
 
     return together

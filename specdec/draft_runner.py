@@ -16,6 +16,7 @@ from torch import Tensor
 from specdec.errors import ModelError, PairError
 from specdec.passes import Pass
 from specdec.reduced import ReducedVocabulary, TargetTables, fill, read_drafter
+from specdec.runner import token_ids
 from specdec.small_draft import DraftShape, SmallDraft
 
 
@@ -87,7 +88,7 @@ class SmallDraftRunner:
         shape, width, size, counts = self.shape, (self.width,), self.size, [len(one.ids) for one in passes]
         for one in passes:
             one.sequence.reserve(one.sequence.length + len(one.ids))
-        stream = self.embedding[torch.tensor([token for one in passes for token in one.ids], device=self.device)].float()
+        stream = self.embedding[token_ids([token for one in passes for token in one.ids], self.device)].float()
         angles = [self.rotary(one.sequence.length, one.sequence.length + len(one.ids)) for one in passes]
         cos, sin = angles[0] if len(passes) == 1 else (torch.cat(part) for part in zip(*angles, strict=True))
         for index, (project, mix, gate_up, down) in enumerate(self.weights):

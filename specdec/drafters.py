@@ -67,6 +67,7 @@ class Drafter:
 
     name = "none"
     hidden_layers: tuple[int, ...] = ()  # hidden states of the target that it reads, see Runner.open
+    goes_ahead = False  # whether it does with tokens that are on the device and that no host has seen, see specdec.ahead
 
     def start(self, prompt_ids: list[int], target: CachedSequence) -> None:
         """A new run. `target` holds all of the prompt but its last token, and its `hidden` those tokens' states."""
@@ -131,8 +132,7 @@ class _StepDrafter(Drafter):
 def pick(logits: Tensor, request: Request) -> tuple[int, float | None, Tensor | None]:
     """logits [1, V] -> (token, u or None, the q it was picked from or None when nobody looks)."""
     if request.rule.greedy:
-        # int() waits for the device, so that the time of the step is the time of the step.
-        return int(logits[0].argmax()), None, request.rule.probabilities(logits)[0] if request.look else None
+        return request.draws.best(logits[0]), None, request.rule.probabilities(logits)[0] if request.look else None
     q = request.rule.probabilities(logits)[0]
     token, u = request.draws.pick(q)
     return token, u, q
@@ -142,6 +142,7 @@ class DraftModel(_StepDrafter):
     """An independent, smaller model with the target's vocabulary."""
 
     name = "draft"
+    goes_ahead = True
 
     def __init__(self, runner: Any) -> None:
         self.sequence = runner.open()
@@ -164,6 +165,7 @@ class EarlyExit(_StepDrafter):
     """The target's own first layers, with its final norm and head; their cache is the target's."""
 
     name = "early-exit"
+    goes_ahead = True
 
     def __init__(self, layers: int) -> None:
         self.layers = layers
@@ -186,6 +188,7 @@ class PromptLookup(Drafter):
     """
 
     name = "lookup"
+    goes_ahead = True
 
     def __init__(self, *, ngram: int, vocabulary: int) -> None:
         self.ngram = ngram
@@ -197,7 +200,7 @@ class PromptLookup(Drafter):
         ids = find_continuation(request.committed, ngram=self.ngram, count=request.count)
         if not ids:
             return Proposal([], None, [], [time.perf_counter() - begun] if request.count else [])
-        q = one_hot(ids, self.vocabulary, like=torch.empty(0))
+        q = one_hot(ids, self.vocabulary, like=torch.empty(0, device=request.draws.device))
         seconds = time.perf_counter() - begun
         return Proposal(ids, q, [None] * len(ids), [seconds / len(ids)] * len(ids))
 

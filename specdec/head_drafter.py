@@ -20,6 +20,7 @@ from specdec.errors import ModelError, PairError
 from specdec.head import AttachedHead, HeadShape
 from specdec.passes import Pass
 from specdec.reduced import ReducedVocabulary, TargetTables, fill, read_drafter
+from specdec.runner import token_ids
 
 
 def load_head(path: Path, target: Any) -> AttachedHeadRunner:
@@ -106,7 +107,7 @@ class AttachedHeadRunner:
         """
         shape, width, counts = self.shape, (self.shape.width,), [len(tokens) for _, _, tokens in parts]
         features = parts[0][1] if len(parts) == 1 else torch.cat([features for _, features, _ in parts])
-        tokens = torch.tensor([token for _, _, tokens in parts for token in tokens], device=self.device)
+        tokens = token_ids([token for _, _, tokens in parts for token in tokens], self.device)
         embedded = self.embedding[tokens].float()
         stream = torch.cat([F.rms_norm(features, width, eps=1e-6), F.rms_norm(embedded, width, eps=1e-6)], 1) @ self.join
         joint = (F.rms_norm(stream, width, eps=1e-6) @ self.project).view(len(stream), -1, self.size)
@@ -170,6 +171,7 @@ class HeadDrafter(Drafter):
     """The attached head as a drafter: feeds on the target's states where there are any, behind them on its own features."""
 
     name = "head"
+    goes_ahead = True
 
     def __init__(self, runner: AttachedHeadRunner) -> None:
         self.runner = runner

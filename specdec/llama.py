@@ -18,7 +18,7 @@ from torch import Tensor
 
 from specdec import kernels
 from specdec.passes import Pass, one_by_one
-from specdec.runner import CachedSequence, Runner
+from specdec.runner import CachedSequence, Runner, token_ids
 from specdec.static_runner import static_runner
 
 SUPPORTED = ("llama", "mistral", "qwen2", "qwen3")
@@ -172,7 +172,7 @@ class LlamaRunner(Runner):
         layers = passes[0].layers or self.layers
         kept_layers = sorted({k for one in passes for k in one.sequence.hidden_layers} if not passes[0].layers else ())
         hidden: dict[int, Tensor] = {k: torch.empty(0) for k in kept_layers}
-        x = F.embedding(torch.tensor([token for one in passes for token in one.ids]), self.embedding)
+        x = F.embedding(token_ids([token for one in passes for token in one.ids], self.device), self.embedding)
         parts = [_Part(one.sequence, start, count) for one, start, count in zip(passes, starts, counts, strict=True)]
         x = self.run(x, parts, layers=layers, keep_hidden=hidden)
         if self.layers in hidden:
@@ -301,7 +301,7 @@ class LlamaSequence(CachedSequence):
         self.length = length
 
     def _embed(self, ids: list[int]) -> Tensor:
-        return F.embedding(torch.tensor(ids), self.runner.embedding)
+        return F.embedding(token_ids(ids, self.runner.device), self.runner.embedding)
 
     def _reserve(self, tokens: int) -> None:
         if tokens <= self.capacity:

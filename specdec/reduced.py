@@ -165,9 +165,9 @@ class ReducedVocabulary:
     def __len__(self) -> int:
         return len(self._list)
 
-    def token(self, column: int) -> int:
-        """The target's id of a reduced column."""
-        return self._list[column]
+    def token(self, column: int | Tensor) -> int | Tensor:
+        """The target's id of a reduced column; one that no host has seen stays on the device."""
+        return self.ids[column[None]][0] if isinstance(column, Tensor) else self._list[column]
 
     def spread(self, rows: Tensor, *, empty: float = 0.0) -> Tensor:
         """rows [k, n] -> [k, V], `empty` outside the draft vocabulary."""
@@ -182,7 +182,7 @@ class ReducedVocabulary:
         ascend, so the cumulative sum, and with it the token that u picks, is that of the full q.
         """
         if request.rule.greedy:
-            return self.token(int(logits[0].argmax())), None, request.rule.probabilities(logits)[0] if request.look else None
+            return self.token(request.draws.best(logits[0])), None, request.rule.probabilities(logits)[0] if request.look else None
         q = request.rule.probabilities(logits)[0]
         column, u = request.draws.pick(q)
         return self.token(column), u, q

@@ -21,6 +21,8 @@ NextDistribution = Callable[[tuple[int, ...]], Sequence[float]]
 class TableModel:
     """next_distribution: all tokens so far -> V probabilities. Stands where a `Runner` stands."""
 
+    device = torch.device("cpu")
+
     def __init__(self, next_distribution: NextDistribution, *, vocabulary: int) -> None:
         self.next_distribution = next_distribution
         self.vocabulary = vocabulary
@@ -51,7 +53,7 @@ class TableSequence:
     def forward(self, ids: list[int], *, keep: int | None = None) -> Tensor:
         """Logits, float64 [keep, V], of the last `keep` of the fed tokens."""
         rows = []
-        for token in ids:
+        for token in map(int, ids):
             self.tokens.append(token)
             rows.append(list(self.model.next_distribution(tuple(self.tokens))))
         return torch.tensor(rows[-(keep or len(ids)) :], dtype=torch.float64).log()

@@ -6,17 +6,26 @@ from __future__ import annotations
 
 import dataclasses
 import random
+from collections import defaultdict
 
+import hypothesis
 import pytest
 import torch
-from hypothesis import given, settings
+from exact_law import Branch, assert_same_law, branches, chain, pair_of, scrambled
+from families import build, related_pair
+from hypothesis import given
 from hypothesis import strategies as st
 
+from specdec import decoding
 from specdec.ahead import AheadDraws, pick
-from specdec.decoding import judge
-from specdec.drafters import Proposal
+from specdec.decoding import generate, judge, plain, stream
+from specdec.drafters import Drafter, DraftModel, Proposal
 from specdec.errors import ModelError
+from specdec.llama import fastest_runner
+from specdec.runner import Runner
 from specdec.sampling import Draws, SamplingRule, keep_top_p, keep_top_p_without_waiting, one_hot
+from specdec.static_runner import StaticRunner
+from specdec.trace import Seconds, Settings
 
 
 class Given(random.Random):
@@ -41,7 +50,7 @@ def distributions(count: int, vocabulary: int, seed: int, *, zeros: float = 0.0)
 us = st.floats(0, 1, exclude_max=True)
 
 
-@settings(deadline=None)
+@hypothesis.settings(deadline=None)
 @given(st.integers(1, 40), st.integers(0, 10**6), us, st.sampled_from([torch.float32, torch.float64]), st.booleans())
 def test_the_same_draw_picks_the_same_token(vocabulary, seed, u, dtype, zeros):
     p = distributions(1, vocabulary, seed, zeros=0.5 * zeros).to(dtype).softmax(-1)[0]
@@ -60,7 +69,7 @@ def test_the_ends_of_the_interval_pick_a_token_that_has_any_probability(u):
         assert token == possible[0 if u == 0 else -1]
 
 
-@settings(deadline=None)
+@hypothesis.settings(deadline=None)
 @given(st.integers(1, 3), st.integers(2, 300), st.integers(0, 10**6), st.floats(0.01, 0.999), st.booleans())
 def test_top_p_without_waiting_is_top_p_to_the_last_bit(rows, vocabulary, seed, top_p, ties):
     logits = distributions(rows, vocabulary, seed)
@@ -80,7 +89,7 @@ rules = st.sampled_from(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@hypothesis.settings(max_examples=300, deadline=None)
 @given(st.integers(0, 6), st.integers(2, 12), st.integers(0, 10**6), rules, st.booleans(), st.booleans(), st.lists(us, min_size=13))
 def test_a_round_is_judged_as_on_the_host(count, vocabulary, seed, rule, one_hot_q, same, uniforms):
     """Random drafts and targets, with ends of text among them; `same`: q is p, so that all is accepted."""
@@ -172,3 +181,96 @@ def test_the_times_of_a_round_add_up_to_the_round():
     parts = [*found.proposal.seconds, found.verify, found.judge]
     assert len(found.proposal.seconds) == 2 and found.verify >= 0.02
     assert all(part >= 0 for part in parts) and 0.02 <= sum(parts) <= whole
+
+
+# Whole runs
+
+
+def content(trace):
+    """All of a trace but its times."""
+    nothing = Seconds(draft=(), verify=0.0, judge=0.0)
+    return trace.output_ids, trace.finish_reason, [dataclasses.replace(r, seconds=nothing) for r in trace.rounds]
+
+
+SAMPLED = Settings(temperature=0.9, top_p=0.95, raw=True, max_new_tokens=40, draft_length=3)
+
+
+@pytest.mark.parametrize("settings", [SAMPLED, SAMPLED.replace(top_k=7, seed=5), SAMPLED.replace(temperature=0.0)], ids=str)
+@pytest.mark.parametrize("runner", [fastest_runner, Runner, StaticRunner])
+def test_runs_are_the_same_to_the_last_digit(settings, runner, monkeypatch):
+    pair = related_pair()
+    model = build("llama", vocab_size=pair.vocabulary)
+    pair = dataclasses.replace(pair, target=runner(model), draft=runner(build("llama", vocab_size=pair.vocabulary, seed=1)))
+    for drafter in pair.drafters:
+        wanted = generate(pair, "abcabc abc", settings.replace(drafter=drafter))
+        with monkeypatch.context() as patch:
+            patch.setattr(decoding, "goes_ahead", lambda pair, drafter: True)
+            run = stream(pair, "abcabc abc", settings.replace(drafter=drafter))
+            list(run)
+        assert isinstance(run._draws, AheadDraws)
+        assert content(run.trace()) == content(wanted)
+        assert all(r.seconds.verify > 0 and all(s > 0 for s in r.seconds.draft) for r in run.rounds)
+        totals = run.trace().totals
+        assert totals.seconds_draft + totals.seconds_verify + totals.seconds_judge + totals.seconds_record < totals.seconds
+
+
+@pytest.mark.parametrize("drafter", ["head", "draft", "early-exit", "lookup", "none"])
+def test_runs_of_the_embedded_pair_are_the_same(drafter, embedded_pair, monkeypatch):
+    settings = Settings(temperature=0.8, max_new_tokens=14, draft_length=4, drafter=drafter)
+    begin = plain if drafter == "none" else generate
+    wanted = begin(embedded_pair, "One two three one two", settings)
+    monkeypatch.setattr(decoding, "goes_ahead", lambda pair, drafter: True)
+    assert content(begin(embedded_pair, "One two three one two", settings)) == content(wanted)
+
+
+def test_only_known_drafters_on_cuda_go_ahead():
+    class OnCuda:
+        device = torch.device("cuda")
+
+    class Own(Drafter):
+        name = "own"
+
+    pair = related_pair()
+    cuda = dataclasses.replace(pair, target=OnCuda())
+    for drafter, wanted in ((Drafter(), True), (DraftModel(pair.draft), True), (Own(), False)):
+        assert decoding.goes_ahead(cuda, drafter) == wanted
+        assert not decoding.goes_ahead(pair, drafter)
+
+
+class Noted(Branch):
+    """Remembers its draws."""
+
+    def __init__(self, choices=()):
+        super().__init__(choices)
+        self.us = []
+
+    def pick(self, probabilities):
+        token, u = super().pick(probabilities)
+        self.us.append(u)
+        return token, u
+
+    def accept(self, p, q):
+        kept, u = super().accept(p, q)
+        self.us.append(u)
+        return kept, u
+
+
+@pytest.mark.parametrize("drafter", ["draft", "lookup"])
+@pytest.mark.parametrize("warp", [{}, {"temperature": 0.8, "top_k": 3, "top_p": 0.83}], ids=str)
+def test_the_law_of_runs_that_are_decided_on_the_device(drafter, warp, monkeypatch):
+    """Every branch of the loop again, with its draws: the outputs must have the probabilities of the target."""
+    pair = pair_of(scrambled("target", vocabulary=4), scrambled("draft", vocabulary=4), eos_ids=frozenset({3}))
+    settings = Settings(**{"drafter": drafter, "temperature": 1.0, "draft_length": 2, "max_new_tokens": 3} | warp)
+    branched = []
+    for run, draws in branches(pair, settings, branch=Noted, prompt="abab"):
+        list(run)
+        branched.append((run.output_ids, draws.weight, draws.us))
+    monkeypatch.setattr(decoding, "goes_ahead", lambda pair, drafter: True)
+    found = defaultdict(float)
+    for output, weight, uniforms in branched:
+        run = stream(pair, "abab", settings, record=False)
+        run._draws._random = Given([*uniforms, *[0.5] * 20])
+        list(run)
+        assert run.output_ids == output
+        found[*run.output_ids, run.finish_reason] += weight
+    assert_same_law(dict(found), chain(pair, settings, prompt="abab"))

@@ -20,6 +20,7 @@ from specdec.passes import Pass, one_by_one
 from specdec.reduced import TargetTables
 from specdec.runner import CachedSequence, Runner
 from specdec.small_draft import DraftShape, SmallDraft
+from specdec.static_runner import StaticRunner
 from specdec.table import TableModel, TablePair
 
 ROUNDING = 5e-6  # logits are float32, and passes of different shapes round differently
@@ -83,8 +84,9 @@ def test_three_tokens_follow_the_target(drafter, warp):
 
 
 @pytest.mark.parametrize("drafter", ["draft", "early-exit", "head"])
-def test_three_tokens_of_the_eager_runner_follow_the_target(drafter):
-    pair, alone = pairs(drafter, Runner)
+@pytest.mark.parametrize("runner", [Runner, StaticRunner])
+def test_three_tokens_of_the_other_runners_follow_the_target(drafter, runner):
+    pair, alone = pairs(drafter, runner)
     settings = settings_for(drafter, draft_length=1, max_new_tokens=3)
     found = law(pair, settings, tokens=3, prompt="ab")
     assert_same_law(found, chain(alone, settings, tokens=3, prompt="ab"), within=ROUNDING)
