@@ -123,7 +123,7 @@ class AttachedHeadRunner:
             mixed.append(sequence.attend(turned[stop - 1, : shape.heads]))
             ends.append(stop - 1)
             start = stop
-        last = stream[ends] + torch.cat(mixed) @ self.mix
+        last = (stream[-1:] if len(parts) == 1 else stream[ends]) + torch.cat(mixed) @ self.mix
         gate, up = (F.rms_norm(last, width, eps=1e-6) @ self.gate_up).chunk(2, -1)
         return last + (F.silu(gate) * up) @ self.down
 

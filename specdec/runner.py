@@ -28,7 +28,8 @@ def token_ids(ids: Sequence[Any], device: torch.device) -> Tensor:
         return ids
     if all(isinstance(i, int) for i in ids):
         return torch.tensor(ids, device=device)
-    return torch.stack([i if isinstance(i, Tensor) else torch.tensor(i, device=device) for i in ids])
+    # To fill a place does not make the host wait, as copying a number does.
+    return torch.stack([i if isinstance(i, Tensor) else torch.full((), i, dtype=torch.long, device=device) for i in ids])
 
 
 class Runner:
