@@ -108,8 +108,45 @@ class BatchRun(Iterator[BatchRound]):
         return tuple(joined)
 
 
-def together(runs: dict[int, Run]) -> dict[int, Round]:
+def advance(runs: Sequence[Run]) -> list[Round | Exception | None]:
+    """One round of each run, the prompts of new ones read first; for each its round, None when it has ended, or what ended it.
+
+    An error of one run is no error of the others. The round notes how many had a part in it.
+    """
+    outcomes: list[Round | Exception | None] = [None] * len(runs)
+    going: dict[int, Run] = {}
+    begun = time.perf_counter()
+    with torch.inference_mode():
+        for number, run in enumerate(runs):
+            if run.finish_reason is not None:
+                continue
+            try:
+                if not run.started:
+                    run.prefill()
+                going[number] = run
+            except Stopped:
+                run.end_stopped()
+            except Exception as error:  # noqa: BLE001 - it is this run's
+                outcomes[number] = error
+        failed: dict[int, Exception] = {}
+        rounds = together(going, failed)
+    seconds = time.perf_counter() - begun
+    for number, run in going.items():
+        if number in rounds:
+            run.count_time(seconds)
+            run.note_shared(len(going))
+            outcomes[number] = run.rounds[-1]
+        elif number in failed:
+            outcomes[number] = failed[number]
+        else:
+            run.end_stopped()
+    return outcomes
+
+
+def together(runs: dict[int, Run], failed: dict[int, Exception] | None = None) -> dict[int, Round]:
     """One round of each run, with what can be done in one pass done in one; a run that was stopped has none.
+
+    failed: takes what went wrong inside a single run; without it that is raised.
 
     Drafting goes on step by step for all that still draft; the target's pass waits for the last of them, so that it is one.
     """
@@ -117,11 +154,11 @@ def together(runs: dict[int, Run]) -> dict[int, Round]:
     done: dict[int, Round] = {}
     wanted: dict[int, Pass] = {}
     for number in tuple(steps):
-        _go_on(number, None, steps, wanted, done)
+        _go_on(number, None, steps, wanted, done, failed)
     while wanted:
         for group in _groups(wanted, runs):
             for number, result in zip(group, perform([wanted.pop(number) for number in group]), strict=True):
-                _go_on(number, result, steps, wanted, done)
+                _go_on(number, result, steps, wanted, done, failed)
     return done
 
 
@@ -140,6 +177,7 @@ def _go_on(
     steps: dict[int, Generator[Pass, Tensor, Round]],
     wanted: dict[int, Pass],
     done: dict[int, Round],
+    failed: dict[int, Exception] | None,
 ) -> None:
     """Send a run its result; note what it wants next, or its round."""
     try:
@@ -148,3 +186,7 @@ def _go_on(
         done[number] = end.value
     except Stopped:
         pass
+    except Exception as error:
+        if failed is None:
+            raise
+        failed[number] = error

@@ -117,6 +117,7 @@ class Run(Iterator[Round]):
         self.rounds: list[Round] = []
         self.finish_reason: FinishReason | None = None
         self.seconds = self.seconds_prefill = self.seconds_to_first_token = 0.0
+        self.shared = 1
         self._limit = min(self.settings.max_new_tokens, self._room)
         self._rule = SamplingRule.of(self.settings)
         self._ahead = goes_ahead(pair, self.drafter)
@@ -164,6 +165,10 @@ class Run(Iterator[Round]):
         self.seconds += seconds
         if len(self.rounds) == 1:
             self.seconds_to_first_token = self.seconds - self.rounds[0].seconds.record
+
+    def note_shared(self, runs: int) -> None:
+        """The round that has just ended was one of so many whose passes were done together."""
+        self.shared = max(self.shared, runs)
 
     def end_stopped(self) -> None:
         """Somebody has stopped the run: the round that was begun is not in the trace, nor is its time."""
@@ -270,7 +275,9 @@ class Run(Iterator[Round]):
             seconds_to_first_token=round(self.seconds_to_first_token, 7),
             rounds=tuple(self.rounds),
             totals=self._totals(),
-            plain_step_seconds=self.pair.plain_step_seconds,
+            # Beside the passes that many runs shared, the plain step of a run alone is no measure.
+            plain_step_seconds=self.pair.plain_step_seconds if self.shared == 1 else None,
+            shared=self.shared if self.shared > 1 else None,
         )
 
     def _totals(self) -> Totals:

@@ -1,4 +1,4 @@
-"""One loaded pair for many sessions: one worker thread, one queue, stop, limits.
+"""One loaded pair for many sessions: one worker thread, one queue, turns, stop, limits.
 
 A page never computes. It hands a `RunRequest` to `Engine.submit`, gets a `Job` and looks at it as often as it likes: the worker
 appends rounds to `job.rounds` while they happen. Requests and jobs are plain records, so that the worker can one day be
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import threading
 import time
 import traceback
@@ -21,6 +22,7 @@ from typing import Any, Protocol
 
 from specdec.errors import ModelError, SettingsError, SpecdecError
 from specdec.jobs import BusyError, EngineState, Job, JobState, Limits, Progress, RunRequest
+from specdec.service import Served, Turns, alone
 from specdec.trace import Trace
 
 __all__ = ["BusyError", "Engine", "Job", "Lease", "Limits", "Progress", "RunRequest", "shared"]
@@ -71,7 +73,8 @@ def start(pair: Any, request: RunRequest, stop: Callable[[], bool]) -> Decoding:
 
 
 class Engine:
-    """Serves runs one after the other from a queue. Safe to call from any thread; no call waits for a model."""
+    """Serves runs from a queue, many in turns (`specdec.service`) and those that are timed alone. Safe to call from any thread; no
+    call waits for a model."""
 
     def __init__(self, loader: Loader = load, *, start: Start = start, limits: Limits | None = None):
         self.limits = limits or Limits()
@@ -83,7 +86,9 @@ class Engine:
         self._loader, self._start = loader, start
         self._changed = threading.Condition()
         self._waiting: deque[Job] = deque()
-        self._current: Job | None = None
+        self._current: Job | None = None  # one that has the machine for itself
+        self._turns = Turns(self.limits.batch)
+        self._spells: deque[float] = deque(maxlen=20)  # seconds from the start to the end of the last runs
         self._preload: str | None = None
         self._owners: dict[str, Job] = {}  # active jobs only, so that nothing is kept of a session that has gone
         self._stopping: set[str] = set()
@@ -124,7 +129,7 @@ class Engine:
         """Stop everything and wait for the worker."""
         with self._changed:
             self.state = "closed"
-            for job in [*self._waiting, *([self._current] if self._current else [])]:
+            for job in [*self._waiting, *([self._current] if self._current else []), *(one.job for one in self._turns)]:
                 self._stop(job)
             self._changed.notify_all()
             thread = self._thread
@@ -134,7 +139,19 @@ class Engine:
     @property
     def running(self) -> bool:
         """Whether a run holds the models right now."""
-        return self._current is not None
+        return self._current is not None or len(self._turns) > 0
+
+    @property
+    def serving(self) -> int:
+        """Runs that are being served."""
+        return len(self._turns) + (self._current is not None)
+
+    def expected_wait(self, job: Job) -> float | None:
+        """Seconds until a waiting run has its turn, by the pace of the last ones; None before there is one."""
+        spells = tuple(self._spells)
+        if job.state != "queued" or not spells:
+            return None
+        return sum(spells) / len(spells) * (job.position + 1) / self.limits.at_once
 
     @property
     def queue_length(self) -> int:
@@ -164,7 +181,7 @@ class Engine:
 
     def _number(self) -> None:
         for place, job in enumerate(self._waiting):
-            job.position = place + (self._current is not None)
+            job.position = place + (self._current is not None or len(self._turns) >= self.limits.at_once)
 
     def _stop(self, job: Job) -> None:
         if job.state == "queued":
@@ -174,9 +191,12 @@ class Engine:
             self._number()
         elif job.state == "running":
             self._stopping.add(job.id)
+            self._changed.notify_all()
 
     def _end(self, job: Job, state: JobState, message: str = "") -> None:
         job.finished, job.message, job.progress = time.time(), message or job.message, None
+        if state == "done" and job.started is not None:
+            self._spells.append(job.finished - job.started)
         job.state = state
         self._stopping.discard(job.id)
         self._owners = {owner: other for owner, other in self._owners.items() if other is not job}
@@ -186,27 +206,116 @@ class Engine:
     def _work(self) -> None:
         while True:
             with self._changed:
-                while not self._waiting and self._preload is None and self.state != "closed":
+                while not (self._waiting or len(self._turns) or self._preload is not None or self.state == "closed"):
                     self._changed.wait()
                 if self.state == "closed":
-                    return
-                name = self._waiting[0].request.pair if self._waiting else self._preload
+                    break
+                first = self._waiting[0].request if self._waiting else None
+                name = self.pair_name if len(self._turns) else first.pair if first else self._preload
                 self._preload = None
             if not self._ensure(name):
                 continue
-            with self._changed:
-                # The head of the queue may have been stopped, or followed by a run for another pair, while the pair was loading.
-                if self.state == "closed" or not self._waiting or self._waiting[0].request.pair != name:
-                    continue
-                job = self._current = self._waiting.popleft()
-                job.position, job.started, job.progress, job.state = 0, time.time(), None, "running"
-                self._number()
-            try:
-                self._run(job)
-            finally:
+            if (job := self._next_alone(name)) is not None:
+                try:
+                    self._run(job)
+                finally:
+                    with self._changed:
+                        self._current = None
+                        self._number()
+            self._admit(name)
+            if len(self._turns):
+                self._turns.take(self._take)
                 with self._changed:
-                    self._current = None
                     self._number()
+        for one in self._turns:
+            self._end_served(one, "stopped")
+
+    def _next_alone(self, name: str) -> Job | None:
+        """The head of the queue, if it wants the machine for itself; those in turns wait as long as it lasts."""
+        with self._changed:
+            # The head may have been stopped, or followed by a run for another pair, while the pair was loading.
+            if self.state == "closed" or not self._waiting or self._waiting[0].request.pair != name:
+                return None
+            if not alone(self._waiting[0].request):
+                return None
+            job = self._current = self._waiting.popleft()
+            self._begin(job)
+            return job
+
+    def _begin(self, job: Job) -> None:
+        job.position, job.started, job.progress, job.state = 0, time.time(), None, "running"
+        self._number()
+
+    def _admit(self, name: str) -> None:
+        """Begin those at the head of the queue that can share, as far as there is room."""
+        while True:
+            with self._changed:
+                head = self._waiting[0].request if self._waiting else None
+                if self.state == "closed" or head is None or head.pair != name or alone(head):
+                    return
+                if len(self._turns) >= self.limits.at_once:
+                    return
+                job = self._waiting.popleft()
+                self._begin(job)
+            served: list[Served] = []
+
+            def stop(job: Job = job, served: list[Served] = served) -> bool:
+                # A pass that hangs in a turn counts as well, before the turn is over.
+                late = bool(served) and served[0].used + (time.time() - self._turns.begun) > self.limits.run_seconds
+                return late or job.id in self._stopping
+
+            try:
+                one = Served(job, self._start(self.pair, job.request, stop))
+            except Exception as error:  # noqa: BLE001 - a crash of one run is this run's message and nobody else's
+                self._fail(job, None, error)
+                continue
+            job.prompt_ids = tuple(one.run.prompt_ids)
+            served.append(one)
+            with self._changed:
+                self._turns.add(one)
+                self._number()
+
+    def _take(self, one: Served, outcome: Any) -> bool:
+        """What one turn brought to a run; whether it goes on."""
+        job, now = one.job, time.time()
+        if isinstance(outcome, Exception):
+            self._fail(job, one.run, outcome)
+            return False
+        if one.used > self.limits.run_seconds:
+            job.message = f"The run was ended after {self.limits.run_seconds:.0f} s, the longest allowed here."
+        if outcome is None:
+            self._end_served(one)
+            return False
+        if job.first_round is None:
+            job.first_round = now
+        job.rounds.append(outcome)
+        if now - one.looked > TRACE_INTERVAL:
+            job.trace, one.looked = one.run.trace(), now
+        if job.message:
+            self._end_served(one, "stopped")
+            return False
+        if getattr(one.run, "finish_reason", None) is not None:  # no further turn just to hear that there is no further round
+            self._end_served(one)
+            return False
+        return True
+
+    def _end_served(self, one: Served, state: JobState | None = None) -> None:
+        job = one.job
+        job.trace = one.run.trace()
+        with self._changed:
+            self._end(job, state or ("stopped" if job.trace.finish_reason == "stopped" else "done"))
+
+    def _fail(self, job: Job, run: Decoding | None, error: Exception) -> None:
+        message = _sentence(error, "This run failed, others are not affected")
+        if not isinstance(error, SettingsError | ModelError):
+            self._log(f"run {job.id} failed", error)
+        if run is not None and job.rounds:
+            try:
+                job.trace = run.trace()  # what was decoded before is worth keeping
+            except Exception:  # noqa: BLE001
+                job.trace = None
+        with self._changed:
+            self._end(job, "failed", message)
 
     def _ensure(self, name: str) -> bool:
         """Have the pair `name` loaded; if that fails, so do the runs that wait for it."""
@@ -386,5 +495,5 @@ def shared() -> Engine:
     global _shared
     with _shared_lock:
         if _shared is None:
-            _shared = Engine()
+            _shared = Engine(limits=Limits.from_environment(os.environ))
         return _shared

@@ -8,10 +8,11 @@ from __future__ import annotations
 import dataclasses
 import time
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from specdec.errors import SpecdecError
+from specdec.errors import SettingsError, SpecdecError
 from specdec.trace import Method, Round, Settings, Trace
 
 JobState = Literal["queued", "running", "done", "stopped", "failed"]
@@ -26,12 +27,36 @@ class BusyError(SpecdecError):
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What one server allows. queue counts waiting runs, run_seconds is the longest that one run may hold the engine."""
+    """What one server allows.
+
+    queue: runs that may wait. at_once: runs that are served at the same time, in turns. batch: how many of them share a pass.
+    run_seconds: of the engine that one run may take, shared passes by equal parts.
+    """
 
     queue: int = 40
+    at_once: int = 40
+    batch: int = 8
     prompt_characters: int = 20_000
     new_tokens: int = 512
     run_seconds: float = 600.0
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> Limits:
+        """Each from SPECDEC_ and its name in capitals, as SPECDEC_QUEUE=80. Raises SettingsError for what is no positive number."""
+        chosen: dict[str, Any] = {}
+        for field_ in dataclasses.fields(cls):
+            name = f"SPECDEC_{field_.name.upper()}"
+            given = environment.get(name, "").strip()
+            if not given:
+                continue
+            kind = type(field_.default)
+            try:
+                chosen[field_.name] = kind(given)
+            except ValueError:
+                chosen[field_.name] = 0
+            if not 0 < chosen[field_.name] < 1e9:
+                raise SettingsError(f"{name} is {given!r}: give a {'whole ' * (kind is int)}number above 0, or leave it out.")
+        return cls(**chosen)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -40,6 +40,8 @@ def check(trace: Trace) -> None:
             raise _damaged(f"its totals say {told} for {name} and its rounds add up to {counted}")
     _check_times((value for name, value in vars(trace.totals).items() if name.startswith("seconds")), "the totals")
     _check_times((trace.seconds_to_first_token,), "the first token")
+    if trace.shared is not None and not 1 < trace.shared <= 100_000:
+        raise _damaged(f"{trace.shared} runs cannot have shared a pass")
     if trace.plain_step_seconds is not None and not 0 < trace.plain_step_seconds <= LONGEST_SECONDS:
         raise _damaged(f"a plain step cannot take {trace.plain_step_seconds:g} seconds")
 

@@ -65,6 +65,7 @@ class Bench:
         self.crash_at: dict[str, int] = {}
         self.load_gate: threading.Event | None = None
         self.load_errors: list[Exception] = []
+        kwargs.setdefault("limits", Limits(at_once=1))
         self.engine = Engine(self.load, start=self.start, **kwargs)
 
     def load(self, name, progress):
@@ -258,7 +259,7 @@ def test_only_one_pair_is_held_at_a_time(bench):
 
 
 def test_a_full_queue_refuses_with_a_sentence_and_the_owner_may_still_replace_his_own(bench):
-    b = bench(limits=Limits(queue=2))
+    b = bench(limits=Limits(queue=2, at_once=1))
     b.permits = threading.Semaphore(0)
     running = b.submit(owner="a")
     until(lambda: running.state == "running")
@@ -280,7 +281,7 @@ def test_what_is_beyond_the_limits_is_refused_at_once(bench, prompt, settings, w
 
 
 def test_a_run_that_takes_too_long_is_ended_and_says_so(bench):
-    b = bench(limits=Limits(run_seconds=0.05))
+    b = bench(limits=Limits(run_seconds=0.05, at_once=1))
     b.permits = threading.Semaphore(1)
     job = b.submit()
     until(lambda: not job.active)

@@ -250,6 +250,13 @@ def against_plain(trace: Trace) -> tuple[bool | None, str]:
     s = metrics.summary(trace)
     if trace.method == "plain":
         return None, "Plain decoding: one target pass for each token. This is what speculation is compared with."
+    if trace.shared:
+        others = "one other run" if trace.shared == 2 else f"up to {trace.shared - 1} other runs"
+        return (
+            None,
+            f"The machine served {others} in the same passes, so the times here are not those of a run alone, and are compared with "
+            "nothing. What was proposed, accepted and replaced is as exact as ever.",
+        )
     if s.speedup is None or s.round_cost is None or s.mean_acceptance_length is None:
         return (
             None,

@@ -1,0 +1,158 @@
+"""Many runs on one engine: turns of one round each, passes that are shared, runs that are alone, and one person's crash."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from test_engine import Bench, until
+
+from specdec.decoding import generate, plain
+from specdec.engine import Engine, Limits, RunRequest
+from specdec.errors import SettingsError
+from specdec.jobs import Job
+from specdec.trace import Settings, Trace
+
+
+@pytest.fixture
+def bench():
+    made: list[Bench] = []
+
+    def make(**limits) -> Bench:
+        made.append(Bench(limits=Limits(**limits)))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.engine.close()
+
+
+def begin(b: Bench, count: int) -> list[Job]:
+    """Runs of three rounds each that all wait for permits."""
+    b.permits = threading.Semaphore(0)
+    jobs = [b.submit(f"prompt {number}", owner=str(number)) for number in range(count)]
+    until(lambda: len(b.runs) == count)
+    return jobs
+
+
+def test_everybody_gets_a_round_before_anybody_gets_a_second(bench):
+    b = bench(at_once=5, batch=2)
+    jobs = begin(b, 5)
+    for permits in range(1, 16):
+        b.permits.release()
+        until(lambda permits=permits: sum(len(job.rounds) for job in jobs) >= permits - 1)  # a turn of two ends with its second
+        counts = [len(job.rounds) for job in jobs]
+        assert max(counts) - min(counts) <= 1, counts
+    until(lambda: all(job.state == "done" for job in jobs))
+    assert all(len(job.rounds) == 3 for job in jobs)
+
+
+def test_a_newcomer_is_next(bench):
+    b = bench(at_once=9, batch=1)
+    jobs = begin(b, 4)
+    b.permits.release(4)
+    until(lambda: all(len(job.rounds) == 1 for job in jobs))
+    late = b.submit("late", owner="late")
+    b.permits.release()  # ends the turn that has begun
+    until(lambda: late.state == "running")
+    b.permits.release()
+    until(lambda: len(late.rounds) == 1)
+    assert sum(len(job.rounds) for job in jobs) == 5
+    b.permits.release(99)
+
+
+def test_those_beyond_the_limit_wait_and_are_told_where_and_about_how_long(bench):
+    b = bench(at_once=2, batch=2)
+    b.engine._spells.extend([4.0, 6.0])
+    b.permits = threading.Semaphore(0)
+    jobs = [b.submit(owner=str(number)) for number in range(4)]
+    until(lambda: len(b.runs) == 2 and jobs[3].position == 2)
+    assert [(job.state, job.position) for job in jobs] == [("running", 0), ("running", 0), ("queued", 1), ("queued", 2)]
+    assert [b.engine.expected_wait(job) for job in jobs] == [None, None, 5.0, 7.5]  # a run of 5 s, two at once
+    assert b.engine.serving == 2 and b.engine.queue_length == 2 and b.engine.running
+    b.permits.release(99)
+    until(lambda: all(job.state == "done" for job in jobs))
+
+
+def test_a_timed_run_has_the_machine_for_itself_and_the_others_go_on_behind_it(bench):
+    b = bench(at_once=4, batch=2)
+    jobs = begin(b, 2)
+    alone = b.engine.submit(RunRequest(prompt="timed", record=False), owner="timed")
+    b.permits.release(2)  # the turn that has begun
+    until(lambda: alone.state == "running")
+    assert [len(job.rounds) for job in jobs] == [1, 1]
+    b.permits.release(3)
+    until(lambda: alone.state == "done")
+    assert [len(job.rounds) for job in jobs] == [1, 1] and len(alone.rounds) == 3
+    b.permits.release(99)
+    until(lambda: all(job.state == "done" for job in jobs))
+
+
+def test_a_crash_is_the_message_of_one_and_a_stop_is_the_end_of_one(bench):
+    b = bench(at_once=3, batch=3)
+    b.crash_at = {"prompt 1": 1}
+    jobs = begin(b, 3)
+    b.permits.release(3)
+    until(lambda: all(len(job.rounds) == 1 for job in jobs))
+    b.engine.stop(jobs[2])
+    b.permits.release(99)
+    until(lambda: not any(job.active for job in jobs))
+    assert [job.state for job in jobs] == ["done", "failed", "stopped"]
+    assert "others are not affected" in jobs[1].message and jobs[1].trace is not None
+    assert b.submit("after").id and b.engine.state == "ready"
+
+
+def test_another_pair_is_loaded_when_all_turns_are_over(bench):
+    b = bench(at_once=3, batch=3)
+    jobs = begin(b, 2)
+    other = b.engine.submit(RunRequest(prompt="x", pair="other"), owner="other")
+    third = b.submit("behind it", owner="third")
+    b.permits.release(99)
+    until(lambda: not third.active)
+    assert [job.state for job in (*jobs, other, third)] == ["done"] * 4
+    assert b.loads == ["embedded", "other", "embedded"]
+
+
+def test_on_a_real_loop_everybody_gets_the_text_of_a_run_alone(tiny_pair):
+    pair = tiny_pair("llama", layers=3, measure=True)
+    engine = Engine(lambda name, progress: pair, limits=Limits(at_once=6, batch=4))
+    settings = Settings(raw=True, draft_length=3, max_new_tokens=20)
+    requests = [RunRequest(prompt=p, settings=settings.replace(seed=i, temperature=0.7 * (i % 2))) for i, p in enumerate("abcdef")]
+    requests.append(RunRequest(prompt="g", settings=settings, method="plain"))
+    gate = threading.Event()
+    engine._loader = lambda name, progress: gate.wait(5) and pair
+    jobs = [engine.submit(request, owner=str(number)) for number, request in enumerate(requests)]
+    gate.set()
+    until(lambda: not any(job.active for job in jobs), seconds=60)
+    try:
+        for job, request in zip(jobs, requests, strict=True):
+            begin_ = plain if request.method == "plain" else generate
+            assert job.state == "done" and job.trace.output_ids == begin_(pair, request.prompt, request.settings).output_ids
+        shared = [job.trace.shared for job in jobs]
+        assert max(s or 0 for s in shared) == 4 and all(job.trace.plain_step_seconds is None for job in jobs if job.trace.shared)
+        assert Trace.from_json(jobs[0].trace.to_json()).shared == jobs[0].trace.shared
+        last = engine.submit(requests[0], owner="alone")
+        until(lambda: not last.active, seconds=60)
+        assert last.trace.shared is None and last.trace.plain_step_seconds == pair.plain_step_seconds
+    finally:
+        engine.close()
+
+
+def test_an_error_inside_one_real_run_leaves_the_others_their_round(tiny_pair, monkeypatch):
+    from specdec.batch import advance
+    from specdec.decoding import stream
+
+    pair = tiny_pair("llama", layers=3)
+    runs = [stream(pair, prompt, Settings(raw=True, draft_length=2, max_new_tokens=9)) for prompt in ("abc", "d", "e")]
+    monkeypatch.setattr(runs[1].drafter, "settle", lambda kept: 1 / 0)
+    first, broken, third = advance(runs)
+    assert first is runs[0].rounds[0] and third is runs[2].rounds[0] and isinstance(broken, ZeroDivisionError)
+    assert runs[0].shared == 3 and runs[0].seconds > 0
+
+
+def test_limits_from_the_environment():
+    found = Limits.from_environment({"SPECDEC_QUEUE": "7", "SPECDEC_RUN_SECONDS": "1.5", "SPECDEC_BATCH": " ", "PATH": "x"})
+    assert found == Limits(queue=7, run_seconds=1.5)
+    for bad in ("many", "0", "-1", "1.5"):
+        with pytest.raises(SettingsError, match=f"SPECDEC_AT_ONCE is '{bad}': give a whole number above 0"):
+            Limits.from_environment({"SPECDEC_AT_ONCE": bad})
