@@ -17,7 +17,7 @@ from streamlit.testing.v1 import AppTest
 
 from specdec import engine as engine_module
 from specdec import metrics
-from specdec.engine import Engine
+from specdec.engine import Engine, Limits
 from specdec.ui import later, session
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -55,7 +55,8 @@ def fake(monkeypatch, tmp_path):
         state.requests.append(request)
         return FakeRun(state.trace, stop, state.permits)
 
-    state.engine = Engine(lambda name, progress: SimpleNamespace(drafters=("early-exit", "lookup")), start=start)
+    loader = lambda name, progress: SimpleNamespace(drafters=("early-exit", "lookup"))  # noqa: E731
+    state.engine = Engine(loader, start=start, limits=Limits(at_once=1))
     monkeypatch.setattr(engine_module, "_shared", state.engine)
     # Made-up traces stand in for the shipped recordings here, so that the tests say exactly what must be seen.
     monkeypatch.setattr(session, "recordings", lambda: {"one": SAMPLES["rejected"](), "two": SAMPLES["greedy"]()})
