@@ -133,7 +133,7 @@ def pick(probabilities: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
     total = cumulative[-1:]
     index = torch.searchsorted(cumulative, u * total, right=True)
     places = torch.arange(len(probabilities), device=probabilities.device)
-    last = torch.where(probabilities > 0, places, 0).amax(0, keepdim=True)
+    last = (places * (probabilities > 0)).amax(0, keepdim=True)  # nothing here copies a number to the device, which would wait
     return torch.where(index < len(probabilities), index, last), total
 
 
@@ -167,7 +167,7 @@ class _Marks:
     """Points of time in a round, on the device's own clock where it has one: nobody waits for them until `seconds`."""
 
     def __init__(self, device: torch.device) -> None:
-        self._events = device.type == "cuda"
+        self._stream = torch.cuda.current_stream(device) if device.type == "cuda" else None
         self._begun = time.perf_counter()
         self._points: list[Any] = []
         self.add()
@@ -176,9 +176,9 @@ class _Marks:
         return len(self._points)
 
     def add(self) -> None:
-        if self._events:
+        if self._stream is not None:
             event = torch.cuda.Event(enable_timing=True)
-            event.record()
+            event.record(self._stream)
             self._points.append(event)
         else:
             self._points.append(time.perf_counter())
@@ -192,4 +192,4 @@ class _Marks:
         return draft, verify, max(0.0, whole - sum(spans[: drafted + 1]))
 
     def _between(self, a: Any, b: Any) -> float:
-        return a.elapsed_time(b) / 1e3 if self._events else b - a
+        return a.elapsed_time(b) / 1e3 if self._stream is not None else b - a

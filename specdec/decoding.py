@@ -198,6 +198,7 @@ class Run(Iterator[Round]):
         if len(self.prompt_ids) > 1:
             self._target.forward(self.prompt_ids[:-1], keep=1)
         self._check()
+        self._target.warm(1 + self.settings.draft_length)
         self.drafter.start(self.prompt_ids, self._target)
         self.pair.target.synchronize()
         self.seconds_prefill = time.perf_counter() - begun

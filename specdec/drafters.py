@@ -172,6 +172,7 @@ class EarlyExit(_StepDrafter):
 
     def start(self, prompt_ids: list[int], target: CachedSequence) -> None:
         self.target = target
+        target.warm(1, exit_layers=self.layers)
 
     def _next_pass(self, committed: list[int], drafted: list[int]) -> Pass:
         newest = drafted[-1] if drafted else committed[-1]

@@ -137,6 +137,9 @@ class CachedSequence:
         for layer in self.cache.layers[:layers]:
             _crop(layer, _layer_length(layer) - self.length)
 
+    def warm(self, tokens: int, *, exit_layers: int = 0) -> None:
+        """Prepare for passes over `tokens` tokens, where there is something to prepare."""
+
     def crop(self, length: int) -> None:
         """Forget everything behind the first `length` tokens."""
         if not 0 <= length <= self.length:

@@ -128,7 +128,8 @@ class StaticRunner(Runner):
         mask = mask[None, None]
         if self._attention == "sdpa":
             return mask
-        return torch.where(mask, 0.0, torch.finfo(self.dtype).min).to(self.dtype)
+        # Filled, not chosen between numbers: those would be copied to the device, which no graph can hold.
+        return torch.zeros(mask.shape, dtype=self.dtype, device=mask.device).masked_fill(~mask, torch.finfo(self.dtype).min)
 
     def graph_pool(self) -> Any:
         """Graphs are replayed one after the other, so they share their memory."""
@@ -308,6 +309,12 @@ class StaticSequence(CachedSequence):
     def forward_exit(self, ids: Sequence[Any], *, layers: int, offset: int = 0) -> Tensor:
         logits, _ = self.slot.step(ids, start=self.length + offset, exit_layers=layers)
         return self._copied(logits[len(ids) - 1 : len(ids)])
+
+    @torch.inference_mode()
+    def warm(self, tokens: int, *, exit_layers: int = 0) -> None:
+        """Capture the pass over `tokens` tokens that comes next, if that is still to be done, so that no round has to wait."""
+        if self.runner.captures and self.length + tokens <= self.runner.context:
+            self.slot.step([0] * tokens, start=self.length, exit_layers=exit_layers)
 
     def crop_exit(self, *, layers: int) -> None:
         """Nothing to do: what lies behind `length` is written over."""

@@ -58,6 +58,9 @@ class TableSequence:
             rows.append(list(self.model.next_distribution(tuple(self.tokens))))
         return torch.tensor(rows[-(keep or len(ids)) :], dtype=torch.float64).log()
 
+    def warm(self, tokens: int, *, exit_layers: int = 0) -> None:
+        """Nothing to prepare."""
+
     def crop(self, length: int) -> None:
         if not 0 <= length <= self.length:
             raise ValueError(f"cannot roll back to {length} tokens: the cache holds {self.length}.")

@@ -208,3 +208,15 @@ def test_a_running_state_is_refused():
 
     with pytest.raises(ModelError, match="take back"):
         static_runner(REFUSED["mamba"]().eval())
+
+
+def test_warming_up_captures_what_comes_next_and_leaves_no_trace(small, graphs):
+    model = build("llama")
+    wanted = without_cache(model, TEXT[:9])
+    sequence = StaticRunner(model, capture=True).open()
+    sequence.forward(TEXT[:4])
+    before = {key for _, key in graphs}
+    sequence.warm(3)
+    sequence.warm(1, exit_layers=2)
+    assert {key for _, key in graphs} - before == {(0, 3, 16), (2, 1, 16)}
+    close(sequence.forward(TEXT[4:9]), wanted[4:])
