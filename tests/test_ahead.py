@@ -12,18 +12,23 @@ import hypothesis
 import pytest
 import torch
 from exact_law import Branch, assert_same_law, branches, chain, pair_of, scrambled
-from families import build, related_pair
+from families import a, build, related_pair
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specdec import decoding
+from specdec import decoding, sampling
 from specdec.ahead import AheadDraws, pick
 from specdec.decoding import generate, judge, plain, stream
-from specdec.drafters import Drafter, DraftModel, Proposal
+from specdec.draft_runner import SmallDraftRunner
+from specdec.drafters import Drafter, DraftModel, EarlyExit, PromptLookup, Proposal, Request
 from specdec.errors import ModelError
+from specdec.head import AttachedHead, HeadShape
+from specdec.head_drafter import AttachedHeadRunner, HeadDrafter
 from specdec.llama import fastest_runner
+from specdec.reduced import ReducedVocabulary, TargetTables
 from specdec.runner import Runner
 from specdec.sampling import Draws, SamplingRule, keep_top_p, keep_top_p_without_waiting, one_hot
+from specdec.small_draft import DraftShape, SmallDraft
 from specdec.static_runner import StaticRunner
 from specdec.trace import Seconds, Settings
 
@@ -235,6 +240,47 @@ def test_only_known_drafters_on_cuda_go_ahead():
     for drafter, wanted in ((Drafter(), True), (DraftModel(pair.draft), True), (Own(), False)):
         assert decoding.goes_ahead(cuda, drafter) == wanted
         assert not decoding.goes_ahead(pair, drafter)
+
+
+META = torch.device("meta")  # tensors without numbers: whoever asks for one, or mixes in a tensor of the CPU, gets an error
+SIZES = {"width": 48, "heads": 4, "groups": 2, "inner": 80}
+
+
+def drafter_on_meta(name: str, target: StaticRunner) -> Drafter:
+    if name == "draft":
+        return DraftModel(target)
+    if name == "trained draft":
+        return DraftModel(
+            SmallDraftRunner(SmallDraft(DraftShape(layers=2, **SIZES)), TargetTables.of(target), torch.tensor([3, 9]))
+        )
+    if name == "head":
+        head = AttachedHead(HeadShape(taps=(1, 2, 4), **SIZES))
+        return HeadDrafter(AttachedHeadRunner(head, TargetTables.of(target), torch.tensor([3, 9])))
+    return EarlyExit(2) if name == "early-exit" else PromptLookup(ngram=2, vocabulary=97)
+
+
+@pytest.mark.parametrize("rule", [SamplingRule(0.0), SamplingRule(0.7, 5, 0.9)], ids=["greedy", "sampled"])
+@pytest.mark.parametrize("name", ["draft", "trained draft", "head", "early-exit", "lookup"])
+def test_nothing_but_the_record_of_a_round_asks_the_device_for_numbers(name, rule, monkeypatch):
+    monkeypatch.setattr(sampling, "keep_top_p", keep_top_p_without_waiting)  # as on CUDA
+    monkeypatch.setattr(ReducedVocabulary, "__init__", lambda self, ids, full: self.__dict__.update(ids=ids, full=full))
+    with META:
+        model = a("Llama", tie_word_embeddings=True)
+    prompt, draws = [5, 6, 7, 8, 5, 6], AheadDraws(0, META)
+    with torch.inference_mode():
+        target = StaticRunner(model.to(META), capture=False)
+        drafter = drafter_on_meta(name, target)
+        sequence = target.open(hidden_layers=drafter.hidden_layers)
+        sequence.forward(prompt[:-1], keep=1)
+        drafter.start(prompt, sequence)
+        draws.begin(3)
+        proposal = drafter.propose(Request(prompt, 3, rule, draws, False, lambda: None))
+        draws.proposed()
+        assert len(proposal.ids) == 3
+        logits = sequence.forward([prompt[-1], *proposal.ids], keep=4)
+        with pytest.raises(NotImplementedError, match="no data") as raised:
+            draws.judge(proposal, logits=logits, rule=rule, eos_ids=frozenset({2}))
+    assert "# here the host waits" in str(raised.traceback[-1].statement)
 
 
 class Noted(Branch):
