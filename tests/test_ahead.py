@@ -66,7 +66,7 @@ def test_the_same_draw_picks_the_same_token(vocabulary, seed, u, dtype, zeros):
     assert found.tolist() == [token] and total.tolist() == pytest.approx([1])
 
 
-@pytest.mark.parametrize("u", [0.0, 1 - 2**-53])
+@pytest.mark.parametrize("u", [0.0, 1 - 2**-53, 1.0])  # 1: as if u · total had been rounded up to total
 def test_the_ends_of_the_interval_pick_a_token_that_has_any_probability(u):
     for p in ([0, 0.5, 0.5, 0], [0, 0.1, 0.2, 0.7, 0], [1, 0, 0], [0, 0, 1]):
         token = int(pick(torch.tensor(p), torch.tensor([u], dtype=torch.float64))[0])
