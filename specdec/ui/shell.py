@@ -25,11 +25,11 @@ page = st.navigation(
         # The default page answers at / only; a link to it by name has to work as well.
         st.Page(rounds, title="Run and watch", url_path="rounds", visibility="hidden"),
         st.Page(ROOT / "pages" / "race.py", title="With and without", url_path="race"),
-        st.Page(ROOT / "pages" / "walkthrough.py", title="One round, slowly", url_path="walkthrough"),
+        st.Page(ROOT / "pages" / "walkthrough.py", title="One round", url_path="walkthrough"),
         st.Page(ROOT / "pages" / "residual.py", title="Why exact?", url_path="residual"),
-        st.Page(ROOT / "pages" / "speedup.py", title="How much faster?", url_path="speedup"),
+        st.Page(ROOT / "pages" / "speedup.py", title="How fast?", url_path="speedup"),
         st.Page(ROOT / "pages" / "limits.py", title="When not?", url_path="limits"),
-        st.Page(ROOT / "pages" / "measure.py", title="Before adopting it", url_path="measure"),
+        st.Page(ROOT / "pages" / "measure.py", title="Measure", url_path="measure"),
     ],
     position="top",
 )
