@@ -8,6 +8,8 @@ from specdec import promises
 from specdec.race import Comparison, Difference, Race, compare, first_difference
 from specdec.trace import Trace
 
+FEW = 16  # tokens; over fewer, one round more or less decides
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -38,7 +40,8 @@ def verdict(race: Race) -> Verdict:
 def _passes(found: Comparison) -> str:
     if not found.whole:
         length = found.speculative.tokens_per_pass
-        return "" if length is None else f"Each pass of the target brought {length:.2f} tokens instead of 1."
+        short = " That is too short a piece to judge by." if found.tokens < FEW else ""
+        return f"Only that many are in both texts.{short} Each pass of the target brought {length:.2f} tokens instead of 1."
     return f"The target ran {found.speculative.passes} times instead of {found.plain.passes}."
 
 

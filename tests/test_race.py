@@ -174,7 +174,10 @@ def test_runs_of_different_length_are_compared_over_what_both_have():
     found = compare(race)
     assert (found.tokens, found.whole) == (4, False)
     assert found.seconds_plain == pytest.approx(0.14 + 3 * 0.101) and found.seconds_speculative == pytest.approx(0.3238)
-    assert "the first 4 tokens" in verdict(race).head and "Each pass of the target brought 3.00 tokens" in verdict(race).rest
+    assert (
+        "the first 4 tokens" in verdict(race).head
+        and "too short a piece to judge by. Each pass of the target brought 3.00 tokens" in verdict(race).rest
+    )
 
 
 def test_a_stop_before_the_second_run_leaves_nothing_to_compare_and_nothing_breaks():
