@@ -20,10 +20,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers.cache_utils import Cache, DynamicCache, StaticLayer
+from transformers.cache_utils import Cache, DynamicCache
 
 from specdec.errors import ModelError
-from specdec.runner import CachedSequence, Runner, token_ids
+from specdec.runner import CachedSequence, Runner
+from specdec.static_slots import Slot, first_line
 
 SIZES = (1, 2, 3, 5, 9, 17, 33)  # tokens of a pass
 AT_LOAD = (1, 2, 3, 5, 9)  # those that are captured before the first run; the others when they are met first
@@ -51,10 +52,6 @@ def static_runner(model: Any, *, vocabulary: int | None = None, capture: bool | 
     return eager
 
 
-def first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:120]
-
-
 class StaticRunner(Runner):
     """model: a causal language model of transformers whose layers have full attention or a window.
 
@@ -70,7 +67,8 @@ class StaticRunner(Runner):
         self._attention = str(getattr(self.config, "_attn_implementation", None) or "sdpa")
         if self._attention not in ("sdpa", "eager"):
             raise ModelError(f"its attention is {self._attention!r}")
-        self._free: list[_Slot] = []
+        self.longest, self.first_capacity = SIZES[-1], FIRST_CAPACITY
+        self._free: list[Slot] = []
         self._pool: Any = None
         self._loaded = False
 
@@ -81,7 +79,7 @@ class StaticRunner(Runner):
         # The one with most graphs first: capturing takes a moment.
         slot = max(self._free, key=lambda s: len(s.graphs), default=None)
         if slot is None:
-            slot = _Slot(self)
+            slot = Slot(self)
         else:
             self._free.remove(slot)
             slot.clear()
@@ -106,6 +104,10 @@ class StaticRunner(Runner):
         if not self._loaded:
             raise error
         self.note = f"CUDA graphs, but not for all passes ({first_line(error)})"
+
+    def padded(self, tokens: int) -> int:
+        """How many tokens a pass has that feeds so many."""
+        return next(size for size in SIZES if size >= tokens)
 
     def bucket(self, tokens: int) -> int:
         """How many places a pass looks at that writes the first `tokens` of them."""
@@ -153,138 +155,10 @@ class StaticRunner(Runner):
         return bool(difference.mean() <= 0.05 * wanted.std())  # kernels round differently with the shape of a pass
 
 
-class _Layer(StaticLayer):
-    """Keys and values of one layer, [1, heads, capacity, head width], written where `slot.slots` says."""
-
-    def __init__(self, slot: _Slot) -> None:
-        super().__init__(max_cache_len=slot.capacity)
-        self.slot = weakref.proxy(slot)
-
-    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        if self.keys is None:
-            capacity = self.slot.capacity
-            self.keys = key_states.new_zeros(*key_states.shape[:2], capacity, key_states.shape[-1])
-            self.values = value_states.new_zeros(*value_states.shape[:2], capacity, value_states.shape[-1])
-            self.is_initialized = True
-        self.keys.index_copy_(2, self.slot.slots, key_states)
-        self.values.index_copy_(2, self.slot.slots, value_states)
-        return self.keys[:, :, : self.slot.visible], self.values[:, :, : self.slot.visible]
-
-    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        return self.slot.visible, 0
-
-    def get_seq_length(self) -> Any:
-        return self.slot.start[0]
-
-
-class _Slot:
-    """The buffers of one sequence at a time, and the graphs that were captured over them.
-
-    ids [1, SIZES[-1]], start [1]: what a captured pass reads. slots [n], visible: of the pass that is being run or captured.
-    """
-
-    @torch.inference_mode()
-    def __init__(self, runner: StaticRunner) -> None:
-        self.runner = weakref.proxy(runner)
-        self.ids = torch.zeros(1, SIZES[-1], dtype=torch.long, device=runner.device)
-        self.start = torch.zeros(1, dtype=torch.long, device=runner.device)
-        self.slots = self.start
-        self.visible = 0
-        self.graphs: dict[tuple[int, int, int], tuple[Any, Any] | None] = {}
-        self.capacity = runner.bucket(min(FIRST_CAPACITY, runner.limit))
-        self.cache = Cache(layers=[_Layer(self) for _ in range(runner.layers)])
-
-    @torch.inference_mode()
-    def clear(self) -> None:
-        """For a new sequence. Places that nobody sees still take part in the products: they must hold finite numbers."""
-        for layer in self.cache.layers:
-            if layer.keys is not None:
-                layer.keys.zero_()
-                layer.values.zero_()
-
-    def reserve(self, tokens: int) -> None:
-        """Room for `tokens`; moving to larger buffers makes the graphs worthless."""
-        if tokens <= self.capacity:
-            return
-        self.capacity = self.runner.bucket(tokens)
-        self.graphs.clear()
-        for layer in self.cache.layers:
-            if layer.keys is not None:
-                layer.keys, layer.values = (_widened(buffer, self.capacity) for buffer in (layer.keys, layer.values))
-
-    @torch.inference_mode()
-    def step(self, ids: Sequence[Any], *, start: int, exit_layers: int = 0) -> tuple[Tensor, Any]:
-        """A pass over at most SIZES[-1] tokens at `start`; logits [n, V of the model], hidden states (none of an early exit).
-
-        What comes back is written over by the next pass.
-        """
-        size = next(s for s in SIZES if s >= len(ids))
-        self.reserve(start + size)
-        self.ids[0, : len(ids)] = token_ids(ids, self.ids.device)  # the padding is whatever was there
-        self.start.fill_(start)
-        key = (exit_layers, size, self.runner.bucket(start + size))
-        if not self.runner.captures:
-            return self._run(*key)
-        if key not in self.graphs:
-            try:
-                self.graphs[key] = self._capture(key)
-            except Exception as error:  # noqa: BLE001  no memory, a synchronisation: the pass is right without a graph, too
-                self.runner.not_captured(error)
-                self.graphs[key] = None
-        if self.graphs[key] is None:
-            return self._run(*key)
-        graph, result = self.graphs[key]
-        graph.replay()
-        return result
-
-    @torch.inference_mode()
-    def chunk(self, ids: Sequence[Any], *, start: int, keep: int, hidden: bool) -> tuple[Tensor, Any]:
-        """A pass over many tokens, as they are: logits of the last `keep`."""
-        self.reserve(start + len(ids))
-        self.start.fill_(start)
-        visible = self.runner.bucket(start + len(ids))
-        return self._pass(self.runner.model, token_ids(ids, self.ids.device)[None], visible, keep=keep, hidden=hidden)
-
-    def _run(self, exit_layers: int, size: int, visible: int) -> tuple[Tensor, Any]:
-        model = self.runner.exit_model(exit_layers) if exit_layers else self.runner.model
-        return self._pass(model, self.ids[:, :size], visible, keep=0, hidden=not exit_layers)
-
-    def _pass(self, model: Any, ids: Tensor, visible: int, *, keep: int, hidden: bool) -> tuple[Tensor, Any]:
-        runner = self.runner
-        self.slots = self.start + torch.arange(ids.shape[1], device=ids.device)
-        self.visible = visible
-        arguments = {
-            "input_ids": ids,
-            "position_ids": self.slots.clamp(max=runner.context - 1)[None],  # only padding reaches further
-            "attention_mask": runner.masks(self.slots, visible),
-            runner._cache_argument: self.cache,
-            "use_cache": True,
-            "logits_to_keep": keep,
-        }
-        # Hidden states are there anyway: handing them out costs a captured pass nothing.
-        out = model(**arguments, output_hidden_states=hidden)
-        return out.logits[0], out.hidden_states if hidden else None
-
-    def _capture(self, key: tuple[int, int, int]) -> tuple[Any, Any]:
-        """The pass as a graph, warmed up: libraries choose kernels and allocate on their first calls."""
-        device = self.ids.device
-        with torch.cuda.device(device):
-            side = torch.cuda.Stream(device)
-            side.wait_stream(torch.cuda.current_stream(device))
-            with torch.cuda.stream(side):
-                for _ in range(2):
-                    self._run(*key)
-            torch.cuda.current_stream(device).wait_stream(side)
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=self.runner.graph_pool(), capture_error_mode="thread_local"):
-                result = self._run(*key)
-        return graph, result
-
-
 class StaticSequence(CachedSequence):
     """One run's tokens in the buffers of a slot, which it has for itself while it lives."""
 
-    def __init__(self, runner: StaticRunner, hidden_layers: tuple[int, ...], slot: _Slot) -> None:
+    def __init__(self, runner: StaticRunner, hidden_layers: tuple[int, ...], slot: Slot) -> None:
         self.runner: StaticRunner = runner
         self.hidden_layers = hidden_layers
         self.hidden: Tensor | None = None
@@ -297,7 +171,7 @@ class StaticSequence(CachedSequence):
 
     @torch.inference_mode()
     def forward(self, ids: Sequence[Any], *, keep: int | None = None) -> Tensor:
-        if len(ids) > SIZES[-1]:
+        if len(ids) > self.runner.longest:
             return self._prefill(ids, keep or len(ids))
         logits, states = self.slot.step(ids, start=self.length)
         if self.hidden_layers:
@@ -359,9 +233,3 @@ def _windows(config: Any) -> dict[str, int | None]:
         window = getattr(layer, "sliding_window", None)
         found["full_attention" if window is None else "sliding_attention"] = window
     return found or {"full_attention": None}
-
-
-def _widened(buffer: Tensor, capacity: int) -> Tensor:
-    wider = buffer.new_zeros(*buffer.shape[:2], capacity, buffer.shape[-1])
-    wider[:, :, : buffer.shape[2]] = buffer
-    return wider

@@ -7,12 +7,14 @@ what is peculiar about them: a replay computes from what is in the buffers now a
 from __future__ import annotations
 
 import gc
+from types import SimpleNamespace
 
 import pytest
 import torch
 from families import FAMILIES, build
 from test_runner import TEXT, close, without_cache
 
+from specdec import llama
 from specdec import static_runner as module
 from specdec.errors import ModelError
 from specdec.runner import Runner
@@ -45,7 +47,7 @@ def graphs(monkeypatch):
         graph = made[id(slot), key] = StandIn(slot, key)
         return graph, (graph.logits, graph.states)
 
-    monkeypatch.setattr(module._Slot, "_capture", capture)
+    monkeypatch.setattr(module.Slot, "_capture", capture)
     return made
 
 
@@ -186,19 +188,19 @@ def test_what_has_no_static_cache_is_left_to_the_eager_runner_which_says_why(mon
 def test_a_pass_that_cannot_be_captured(monkeypatch, graphs):
     """At load the eager runner takes over; in the middle of a run the pass is run as it is."""
     model = build("llama")
-    capture = module._Slot._capture
+    capture = module.Slot._capture
 
     def fail(slot, key):
         raise RuntimeError("operation not permitted when stream is capturing\nand more")
 
-    monkeypatch.setattr(module._Slot, "_capture", fail)
+    monkeypatch.setattr(module.Slot, "_capture", fail)
     runner = static_runner(model, capture=True)
     assert type(runner) is Runner
     assert runner.note == "eager, no CUDA graphs: operation not permitted when stream is capturing"
-    monkeypatch.setattr(module._Slot, "_capture", capture)
+    monkeypatch.setattr(module.Slot, "_capture", capture)
     runner = static_runner(model, capture=True)
     assert runner.note == "CUDA graphs"
-    monkeypatch.setattr(module._Slot, "_capture", fail)
+    monkeypatch.setattr(module.Slot, "_capture", fail)
     close(runner.open().forward(TEXT[:12]), without_cache(model, TEXT[:12]))  # 17 tokens are not captured at load
     assert runner.note == "CUDA graphs, but not for all passes (operation not permitted when stream is capturing)"
 
@@ -220,3 +222,12 @@ def test_warming_up_captures_what_comes_next_and_leaves_no_trace(small, graphs):
     sequence.warm(1, exit_layers=2)
     assert {key for _, key in graphs} - before == {(0, 3, 16), (2, 1, 16)}
     close(sequence.forward(TEXT[4:9]), wanted[4:])
+
+
+def test_a_model_on_cuda_gets_the_static_runner(monkeypatch):
+    """Nothing is computed here: the choice is what counts."""
+    weight = SimpleNamespace(device=torch.device("cuda"))
+    model = SimpleNamespace(parameters=lambda: iter([weight]))
+    monkeypatch.setattr(llama, "static_runner", lambda model, vocabulary: ("static", vocabulary))
+    assert llama.fastest_runner(model, vocabulary=7) == ("static", 7)
+    assert isinstance(llama.fastest_runner(build("llama")), llama.LlamaRunner)
