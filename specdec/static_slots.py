@@ -71,6 +71,7 @@ class Slot:
         if tokens <= self.capacity:
             return
         self.capacity = self.runner.bucket(tokens)
+        self.runner.synchronize()  # one of them may be running
         self.graphs.clear()
         for layer in self.cache.layers:
             if layer.keys is not None:
