@@ -46,8 +46,6 @@ def supports(model: Any) -> bool:
 
 @dataclass(frozen=True)
 class _Layer:
-    attention_norm: Tensor
-    mlp_norm: Tensor
     qkv: kernels.Product
     qkv_bias: Tensor | None
     q_norm: Tensor | None
@@ -99,10 +97,16 @@ class LlamaRunner(Runner):
     def final_norm(self, x: Tensor) -> Tensor:
         return F.rms_norm(x, (self.width,), self.norm, self.epsilon)
 
+    def _normed(self, x: Tensor) -> Tensor:
+        """x [n, width] divided by √(Σx² + width·ε): RMS norm but for a factor of √width and the gain, which are in the weights that
+        come next. Three small operations for the seven of `F.rms_norm`."""
+        return x / torch.hypot(torch.linalg.vector_norm(x, dim=-1, keepdim=True), self._norm_floor)
+
     def _take_weights(self, model: Any, kernel_cache: Path | None) -> None:
         body = model.model
         self.embedding: Tensor = body.embed_tokens.weight.detach()
         self.norm: Tensor = body.norm.weight.detach()
+        self._norm_floor = torch.tensor((self.width * self.epsilon) ** 0.5)
         scale = self.head_width**-0.5
         pairs = _pairs_side_by_side(self.head_width)
         parts: dict[str, list[Tensor]] = {"qkv": [], "out": [], "gate_up": [], "down": []}
@@ -111,9 +115,12 @@ class LlamaRunner(Runner):
             q, k, v = attention.q_proj.weight, attention.k_proj.weight, attention.v_proj.weight
             normed = hasattr(attention, "q_norm")  # then scaling before the norm would be undone by it
             q = _permute_heads(q, self.heads, pairs) * (1.0 if normed else scale)
-            parts["qkv"].append(torch.cat([q, _permute_heads(k, self.groups, pairs), v]))
+            # The gains of the norms in front, see `_normed`.
+            gain = layer.input_layernorm.weight * self.width**0.5
+            parts["qkv"].append(torch.cat([q, _permute_heads(k, self.groups, pairs), v]) * gain)
             parts["out"].append(attention.o_proj.weight)
-            parts["gate_up"].append(torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight]))
+            gain = layer.post_attention_layernorm.weight * self.width**0.5
+            parts["gate_up"].append(torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight]) * gain)
             parts["down"].append(mlp.down_proj.weight)
         two_copies = kernels.room_for_two(sum(p.numel() * p.element_size() for p in model.parameters()))
         products: dict[str, list[kernels.Product]] = {}
@@ -131,8 +138,6 @@ class LlamaRunner(Runner):
         self._head = kernels.product(self.kernels["head"], head)
         self._stack = [
             _Layer(
-                attention_norm=layer.input_layernorm.weight.detach(),
-                mlp_norm=layer.post_attention_layernorm.weight.detach(),
                 qkv=products["qkv"][i],
                 qkv_bias=self._qkv_bias(layer.self_attn, pairs, scale),
                 q_norm=_norm_weight(layer.self_attn, "q_norm", pairs, scale),
@@ -199,50 +204,49 @@ class LlamaRunner(Runner):
         for index, layer in enumerate(self._stack[:layers]):
             if index in keep_hidden:
                 keep_hidden[index] = x
-            normed = F.rms_norm(x, (self.width,), layer.attention_norm, self.epsilon)
-            qk, v = self._project(layer, normed, rotations)
+            qkv = self._project(layer, self._normed(x), rotations)
             seen = [
-                self._see(own, value, mask, part.sequence.keys[index], part.sequence.values[index], part.start)
-                for part, mask, own, value in zip(parts, masks, qk.split(counts), v.split(counts), strict=True)
+                self._see(own, mask, part.sequence.cache[index], part.start)
+                for part, mask, own in zip(parts, masks, qkv.split(counts) if len(parts) > 1 else (qkv,), strict=True)
             ]
             out = layer.out((seen[0] if len(seen) == 1 else torch.cat(seen)).reshape(len(x), self.heads * self.head_width))
             x = x + (out if layer.out_bias is None else out + layer.out_bias)
-            normed = F.rms_norm(x, (self.width,), layer.mlp_norm, self.epsilon)
-            gate, up = layer.gate_up(normed).chunk(2, dim=-1)
+            gate, up = layer.gate_up(self._normed(x)).chunk(2, dim=-1)
             x = x + layer.down(F.silu(gate) * up)
         return x
 
-    def _project(self, layer: _Layer, x: Tensor, rotations: Tensor) -> tuple[Tensor, Tensor]:
-        """x [n, width] -> turned queries and keys [n, heads + groups, head_width], values [n, groups, head_width]."""
+    def _project(self, layer: _Layer, x: Tensor, rotations: Tensor) -> Tensor:
+        """x [n, width] -> turned queries, turned keys, values [n, heads + 2·groups, head_width]."""
         n, heads, groups, width = len(x), self.heads, self.groups, self.head_width
         qkv = layer.qkv(x)
         if layer.qkv_bias is not None:
             qkv = qkv + layer.qkv_bias
-        qk, v = qkv.split([(heads + groups) * width, groups * width], dim=-1)
-        qk = qk.reshape(n, heads + groups, width)
+        qkv = qkv.view(n, heads + 2 * groups, width)
         if layer.q_norm is not None:
-            q, k = qk.split([heads, groups], dim=1)
+            q, k, v = qkv.split([heads, groups, groups], dim=1)
             q = F.rms_norm(q, (width,), layer.q_norm, self.epsilon)
-            qk = torch.cat([q, F.rms_norm(k, (width,), layer.k_norm, self.epsilon)], dim=1)
-        turned = torch.view_as_complex(qk.view(n, heads + groups, width // 2, 2)) * rotations
-        return torch.view_as_real(turned).view(n, heads + groups, width), v.view(n, groups, width)
+            qkv = torch.cat([q, F.rms_norm(k, (width,), layer.k_norm, self.epsilon), v], dim=1)
+        # In place: the product is fresh memory that nobody else holds.
+        torch.view_as_complex(qkv[:, : heads + groups].view(n, heads + groups, width // 2, 2)).mul_(rotations)
+        return qkv
 
-    def _see(self, qk: Tensor, v: Tensor, mask: Tensor | None, keys: Tensor, values: Tensor, start: int) -> Tensor:
+    def _see(self, qkv: Tensor, mask: Tensor | None, cache: Tensor, start: int) -> Tensor:
         """What the n tokens of one sequence from `start` on see [n, heads, head_width]; writes their keys and values."""
-        n, heads, groups, width = len(qk), self.heads, self.groups, self.head_width
+        n, heads, groups, width = len(qkv), self.heads, self.groups, self.head_width
         end = start + n
-        keys[:, start:end] = qk[:, heads:].transpose(0, 1)
-        values[:, start:end] = v.transpose(0, 1)
-        q = qk[:, :heads].transpose(0, 1)  # [heads, n, width]
-        k, v = keys[:, :end], values[:, :end]
+        cache[:, start:end] = qkv[:, heads:].transpose(0, 1)
+        k, v = cache[:groups, :end], cache[groups:, :end]
+        if n == 1:
+            scores = torch.bmm(qkv[0, :heads].view(groups, heads // groups, width), k.transpose(1, 2))
+            return torch.bmm(scores.softmax(-1), v).view(1, heads, width)
+        q = qkv[:, :heads].transpose(0, 1)  # [heads, n, width]
         if n >= MANY_ROWS:
             out = F.scaled_dot_product_attention(q[None], k[None], v[None], attn_mask=mask, scale=1.0, enable_gqa=True)[0]
         else:
             # The query heads of a group share its keys: stacked, they are one product.
-            scores = q.reshape(groups, (heads // groups) * n, width) @ k.transpose(1, 2)
-            if mask is not None:
-                scores = (scores.view(groups, heads // groups, n, end) + mask).view(groups, -1, end)
-            out = (scores.softmax(-1) @ v).view(heads, n, width)
+            scores = torch.bmm(q.reshape(groups, (heads // groups) * n, width), k.transpose(1, 2))
+            scores = (scores.view(groups, heads // groups, n, end) + mask).view(groups, -1, end)
+            out = torch.bmm(scores.softmax(-1), v).view(heads, n, width)
         return out.transpose(0, 1)
 
 
@@ -261,7 +265,8 @@ class _Part:
 
 
 class LlamaSequence(CachedSequence):
-    """One run's tokens: keys and values in buffers [layers] × [groups, capacity, head_width] that double when they are full."""
+    """One run's tokens: for each layer a buffer [2·groups, capacity, head_width] of keys and, behind them, values, which doubles when
+    it is full."""
 
     def __init__(self, runner: LlamaRunner, hidden_layers: tuple[int, ...] = ()) -> None:
         self.runner: LlamaRunner = runner
@@ -269,8 +274,7 @@ class LlamaSequence(CachedSequence):
         self.hidden: Tensor | None = None
         self.length = 0
         self.capacity = 0
-        self.keys: list[Tensor] = []
-        self.values: list[Tensor] = []
+        self.cache: list[Tensor] = []
 
     @torch.inference_mode()
     def forward(self, ids: list[int], *, keep: int | None = None) -> Tensor:
@@ -307,12 +311,10 @@ class LlamaSequence(CachedSequence):
         if tokens <= self.capacity:
             return
         capacity = min(max(256, 2 * tokens), max(self.runner.context, tokens))
-        shape = (self.runner.groups, capacity, self.runner.head_width)
-        for buffers in (self.keys, self.values):
-            grown = [torch.zeros(shape) for _ in range(self.runner.layers)]
-            for old, new in zip(buffers, grown):
-                new[:, : self.capacity] = old  # all of it: an early exit may have written behind `length`
-            buffers[:] = grown
+        grown = [torch.zeros(2 * self.runner.groups, capacity, self.runner.head_width) for _ in range(self.runner.layers)]
+        for old, new in zip(self.cache, grown, strict=False):
+            new[:, : self.capacity] = old  # all of it: an early exit may have written behind `length`
+        self.cache = grown
         self.capacity = capacity
 
 

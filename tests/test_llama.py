@@ -88,7 +88,7 @@ def test_an_early_exit_survives_the_growth_of_the_cache():
     ids = [(5 * i) % 97 for i in range(254)]  # the first buffer holds 256
     for sequence in (lean, eager):
         sequence.forward(ids, keep=1)
-    lean.capacity, lean.keys, lean.values = 255, [k[:, :255] for k in lean.keys], [v[:, :255] for v in lean.values]
+    lean.capacity, lean.cache = 255, [buffer[:, :255] for buffer in lean.cache]
     for offset, token in enumerate([8, 9, 10]):
         expected = eager.forward_exit([token], layers=2, offset=offset)
         torch.testing.assert_close(lean.forward_exit([token], layers=2, offset=offset), expected, atol=2e-5, rtol=2e-4)
