@@ -231,14 +231,15 @@ def verdict(kind: str, figures: Sequence[Figures]) -> Verdict:
     best = max(known, key=lambda f: f.speedup.value)
     found = best.speedup
     count = f"{found.count} prompt{'s' * (found.count != 1)}"
-    reached = f"{found.value:.2f}× with {best.arm.name} (95 % interval {found.low:.2f} to {found.high:.2f}, {count})"
+    range_ = f"(95 % interval {found.low:.2f} to {found.high:.2f}, {count})"
+    reached = f"{found.value:.2f}× with {best.arm.name} {range_}"
     if found.count < FEWEST:
         use, sentence = (
             None,
             f"too few prompts to decide: {found.value:.2f}× with {best.arm.name} on {count}, {FEWEST} are the fewest.",
         )
     elif found.low > 1:
-        use, sentence = True, f"use it, {best.arm.drafter} with γ = {best.arm.length_name}: {reached}."
+        use, sentence = True, f"use it, {best.arm.drafter} with γ = {best.arm.length_name}: {found.value:.2f}× {range_}."
     elif found.high <= 1:
         use, sentence = False, f"do not use it: the best was {reached}. {_cause(best)}"
     else:

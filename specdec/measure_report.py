@@ -18,8 +18,6 @@ from specdec.measure import Measurement
 from specdec.measure_analysis import Analysis, Verdict, analyse
 from specdec.measure_tables import Row
 
-WORDS = {True: "Use it", False: "Do not", None: "Open"}
-
 _STYLE = """
 :root { color-scheme: light dark; --line: #8a94a3; --good: #0072b2; --bad: #d55e00; --open: #8a94a3; }
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
@@ -114,7 +112,9 @@ def to_html(measurement: Measurement, analysis: Analysis | None = None, *, price
 
 def _verdict(verdict: Verdict) -> str:
     look = {True: "use", False: "not", None: "open"}[verdict.use]
-    return f'<li class="{look}"><b>{WORDS[verdict.use]}.</b> {escape(verdict.sentence)}</li>'
+    name = verdict.sentence[: len(verdict.kind or "All tasks")]
+    words = verdict.sentence[len(name) + 2 :]
+    return f'<li class="{look}"><b>{escape(name)}:</b> {escape(words)}</li>'
 
 
 def _section(title: str, rows: Sequence[Row]) -> str:

@@ -45,7 +45,6 @@ def acceptance(analysis: Analysis, kind: str) -> list[Row]:
             "draft step c (plain steps)": f.cost_coefficient,
             "verifying v (plain steps)": f.verify_ratio,
             "formula E/(γc+v) (×)": f.predicted_speedup,
-            "measured (×)": _value(f.speedup),
         }
         for f in analysis.of(kind)
         if f.arm.drafter

@@ -201,7 +201,7 @@ def made_up(speedups, draft_length=4):
 @pytest.mark.parametrize(
     ("speedups", "use", "words"),
     [
-        ([1.5, 1.4, 1.6, 1.7], True, "use it, head with γ = 4: 1.55× with head γ = 4 (95 % interval 1.40 to 1.70, 4 prompts)"),
+        ([1.5, 1.4, 1.6, 1.7], True, "use it, head with γ = 4: 1.55× (95 % interval 1.40 to 1.70, 4 prompts)"),
         ([0.8, 0.7, 0.9, 0.85], False, "do not use it: the best was 0.83×"),
         ([0.8, 1.2, 0.9, 1.3], None, "no clear gain"),
         ([1.5, 1.6], None, "too few prompts to decide: 1.55× with head γ = 4 on 2 prompts"),

@@ -92,9 +92,9 @@ def test_every_view_has_an_answer_a_picture_and_its_units(view):
 
 def test_the_price_moves_the_cost():
     at = open_page(show="load", m_price="3.6")
-    assert "plain decoding: 400.0 tokens/s, 2.50" in answer(at)  # 400 tokens/s at 3.60 an hour
+    assert "<strong>plain</strong> is ahead: 400.0 tokens/s, <strong>2.50</strong>" in answer(at)  # 400 tokens/s at 3.60 an hour
     at.slider(key="m_price").set_value(7.2).run()
-    assert "plain decoding: 400.0 tokens/s, 5.00" in answer(at)
+    assert "400.0 tokens/s, <strong>5.00</strong>" in answer(at) and "320.0 tokens/s, 6.25" in answer(at)
 
 
 def test_measured_stopped_and_gone_on_with():

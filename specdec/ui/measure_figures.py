@@ -152,7 +152,9 @@ def by_length(analysis: Analysis, kind: str) -> View:
         yaxis={"rangemode": "tozero", "ticksuffix": "×"},
     )
     alt = "Measured speed-up: " + ", ".join(f"{f.arm.name} {f.speedup.value:.2f}" for f in found)
-    return View(figure, alt, measure_tables.speed(analysis, kind))
+    drafts = {row["arm"]: row for row in measure_tables.acceptance(analysis, kind)}
+    rows = [row | drafts[row["arm"]] for row in measure_tables.speed(analysis, kind) if row["arm"] in drafts]
+    return View(figure, alt, rows)
 
 
 def shown_arms(analysis: Analysis, kind: str) -> list[Arm]:

@@ -14,8 +14,6 @@ from specdec.ui.charts import View
 from specdec.ui.explain import day, literal, visible
 from specdec.ui.lesson import text, texts
 
-WORDS = {True: "adopt.use", False: "adopt.not", None: "adopt.open"}
-
 
 def show() -> None:
     """The chosen view of the chosen measurement."""
@@ -57,7 +55,8 @@ def _origin(label: str, m: Measurement) -> str:
 
 
 def _verdicts(_: Measurement, analysis: Analysis) -> None:
-    lesson.answer(f"**{text(WORDS[analysis.overall.use])}.** {analysis.overall.sentence}", good=analysis.overall.use is not False)
+    name, words = analysis.overall.sentence.split(": ", 1)
+    lesson.answer(f"**{name}:** {words}", good=analysis.overall.use is not False)
     kinds = analysis.verdicts[1:]
     if kinds:
         st.html(f'<ul class="adopt-verdicts">{"".join(map(_item, kinds))}</ul>')
@@ -68,7 +67,8 @@ def _verdicts(_: Measurement, analysis: Analysis) -> None:
 
 def _item(verdict: Verdict) -> str:
     look = {True: "use", False: "not", None: "open"}[verdict.use]
-    return f'<li class="adopt-{look}"><strong>{text(WORDS[verdict.use])}.</strong> {html.escape(verdict.sentence)}</li>'
+    words = verdict.sentence[len(verdict.kind) + 2 :]  # behind "Kind: "; the kind may have a colon of its own
+    return f'<li class="adopt-{look}"><strong>{html.escape(verdict.kind)}:</strong> {html.escape(words)}</li>'
 
 
 def _kind(analysis: Analysis) -> str:
@@ -111,7 +111,6 @@ def _lengths(_: Measurement, analysis: Analysis) -> None:
         good=best.speedup.value > 1,
     )
     _view(measure_figures.by_length(analysis, kind), "lengths")
-    lesson.table(measure_tables.acceptance(analysis, kind) or [{}], name="measure-acceptance")
     lesson.kind(text("adopt.kind.lengths"))
 
 
@@ -174,20 +173,24 @@ def _load(measurement: Measurement, analysis: Analysis) -> None:
         return
     count = max(one.at_once for one in analysis.loads)
     here = [one for one in analysis.loads if one.at_once == count]
-    best = max(here, key=lambda one: one.tokens_per_second)
-    plain = next((one for one in here if not one.arm.drafter), best)
-    lesson.answer(
-        text(
-            "adopt.load.answer",
-            count=count,
-            arm=best.arm.name,
-            speed=best.tokens_per_second,
-            cost=best.cost(price),
-            plain=plain.tokens_per_second,
-            plain_cost=plain.cost(price),
-        ),
-        good=bool(best.arm.drafter),
-    )
+    plain = next((one for one in here if not one.arm.drafter), None)
+    best = max((one for one in here if one.arm.drafter), key=lambda one: one.tokens_per_second, default=None)
+    if plain is not None and best is not None:
+        ahead = best.tokens_per_second > plain.tokens_per_second
+        first, second = (best, plain) if ahead else (plain, best)
+        lesson.answer(
+            text(
+                "adopt.load.answer",
+                count=count,
+                arm=first.arm.name,
+                speed=first.tokens_per_second,
+                cost=first.cost(price),
+                other=second.arm.name,
+                other_speed=second.tokens_per_second,
+                other_cost=second.cost(price),
+            ),
+            good=ahead,
+        )
     left, right = st.columns(2)
     with left:
         view = measure_figures.loads(analysis, price, cost=False)
