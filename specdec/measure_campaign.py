@@ -40,6 +40,7 @@ class Campaign:
         self.message = ""
         self.progress: Progress | None = None
         self.job: Job | None = None
+        self._before = lease.job  # a run of this tab from before; its end is nobody's business
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._work, name="specdec-measure", daemon=True)
         self._thread.start()
@@ -138,7 +139,8 @@ class Campaign:
             if self._over():
                 return None
             theirs = self.lease.job
-            if theirs is not None and theirs is not self.job and theirs.active:
+            # One that began after the campaign counts even if it was so short that it is over by now.
+            if theirs is not None and theirs is not self.job and (theirs.active or theirs is not self._before):
                 raise _Ended("Another run of this tab took its place; what was measured is kept.")
             try:
                 job = self.job = self.lease.run(request)

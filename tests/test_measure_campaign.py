@@ -92,6 +92,26 @@ def test_a_run_of_the_same_tab_ends_it_and_runs_of_others_do_not(engine, design)
     assert campaign.state == "stopped" and "took its place" in campaign.message and own.state == "done"
 
 
+def test_a_run_of_the_same_tab_ends_it_even_if_it_is_over_before_anybody_looks(engine, design, monkeypatch):
+    """Between two jobs of the campaign there is a moment in which it holds none."""
+    lease, short = Lease(engine), RunRequest(prompt="hi", settings=Settings(max_new_tokens=1), pair="tiny")
+    before = lease.run(short)
+    until(lambda: not before.active)
+    real, between = Campaign._perform, []
+
+    def and_a_short_run(self, step, pair):
+        record = real(self, step, pair)
+        if not between:
+            between.append(lease.run(short))
+            until(lambda: not between[0].active)
+        return record
+
+    monkeypatch.setattr(Campaign, "_perform", and_a_short_run)
+    campaign = Campaign(lease, design)
+    campaign.wait(30)
+    assert between[0].state == "done" and campaign.state == "stopped" and "took its place" in campaign.message
+
+
 def test_nobody_measures_for_a_tab_that_is_gone(engine, design):
     lease = Lease(engine, grace=0.05)
     campaign = Campaign(lease, dataclasses.replace(design, new_tokens=300, repeats=10))
