@@ -88,7 +88,6 @@ class Engine:
         self._waiting: deque[Job] = deque()
         self._current: Job | None = None  # one that has the machine for itself
         self._turns = Turns(self.limits.batch)
-        self._spells: deque[float] = deque(maxlen=20)  # seconds from the start to the end of the last runs
         self._preload: str | None = None
         self._owners: dict[str, Job] = {}  # active jobs only, so that nothing is kept of a session that has gone
         self._stopping: set[str] = set()
@@ -146,13 +145,6 @@ class Engine:
         """Runs that are being served."""
         return len(self._turns) + (self._current is not None)
 
-    def expected_wait(self, job: Job) -> float | None:
-        """Seconds until a waiting run has its turn, by the pace of the last ones; None before there is one."""
-        spells = tuple(self._spells)
-        if job.state != "queued" or not spells:
-            return None
-        return sum(spells) / len(spells) * (job.position + 1) / self.limits.at_once
-
     @property
     def queue_length(self) -> int:
         """Runs that wait, without the one that runs."""
@@ -195,8 +187,6 @@ class Engine:
 
     def _end(self, job: Job, state: JobState, message: str = "") -> None:
         job.finished, job.message, job.progress = time.time(), message or job.message, None
-        if state == "done" and job.started is not None:
-            self._spells.append(job.finished - job.started)
         job.state = state
         self._stopping.discard(job.id)
         self._owners = {owner: other for owner, other in self._owners.items() if other is not job}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from specdec import metrics
-from specdec.engine import Job, Progress, shared
+from specdec.engine import Progress, shared
 from specdec.trace import Round, Trace
 from specdec.ui.explain import against_plain, day, explain, literal, origin_text
 from specdec.ui.figures import CHART, distribution_figure, overlap_figure
@@ -45,7 +45,7 @@ def view_of(shown: Shown | None) -> StageView:
         state="loading" if waiting and engine.state == "loading" else job.state,
         rounds=tuple(job.rounds),
         method=job.request.method,
-        message=job.message or (loading_text(job.progress) if waiting and job.progress else "") or waiting_text(job),
+        message=job.message or (loading_text(job.progress) if waiting and job.progress else ""),
         queue=job.position + 1 if waiting else None,
         progress=job.progress.fraction if job.progress else None,
         plain_step_seconds=job.trace.plain_step_seconds if job.trace else None,
@@ -55,12 +55,6 @@ def view_of(shown: Shown | None) -> StageView:
 def _kept_label(shown: Shown) -> str:
     """ "Recording · 29 Nov 2026 · cpu": what is no live run says when and where it was one."""
     return " · ".join([text(f"label.{shown.kind}"), day(shown.trace.created), shown.trace.device.split(" (")[0][:20]])
-
-
-def waiting_text(job: Job) -> str:
-    """ "Runs before yours: 3, about 20 s until your turn."; nothing where nobody can tell."""
-    seconds = shared().expected_wait(job)
-    return "" if seconds is None else text("stage.wait", count=job.position, seconds=max(1, round(seconds)))
 
 
 def loading_text(progress: Progress) -> str:
