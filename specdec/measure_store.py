@@ -41,18 +41,25 @@ def load(text: str | bytes) -> Measurement:
         head = json.loads(lines[0])
         if not isinstance(head, dict) or head.get("measurement") != SCHEMA:
             raise ValueError
-    except (IndexError, ValueError):
+    except (IndexError, ValueError, RecursionError):
         raise SettingsError("This file is no measurement of this version: choose a runs.jsonl that was made here.") from None
     try:
         design = dict(head["design"])
         prompts = tuple(Prompt(kind, words) for kind, words in design.pop("prompts"))
         lists = {name: tuple(design.pop(name)) for name in ("drafters", "draft_lengths", "at_once")}
+        for prompt in prompts:
+            _check_fields(prompt)
         made = Measurement(
             design=Design(prompts=prompts, **lists, **design), origin=Origin(**head["origin"]), title=str(head.get("title", ""))
         )
+        _check_fields(made.design)
+        _check_fields(made.origin)
         records = tuple(_record(json.loads(line)) for line in lines[1:] if line.strip())
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise SettingsError(f"This measurement is damaged ({error}): choose another file, or measure again.") from None
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
+        raise SettingsError(f"This measurement is damaged ({str(error)[:200]}): choose another file, or measure again.") from None
+    for record in records:
+        if isinstance(record, RunRecord) and record.prompt >= len(prompts):
+            raise SettingsError(f"This measurement is damaged (there is no prompt {record.prompt}): choose another file.")
     return dataclasses.replace(made, records=records)
 
 
@@ -81,18 +88,48 @@ def _record(data: dict[str, Any]) -> Record:
     kind = {"run": RunRecord, "batch": BatchRecord}[data.pop("record")]
     data["memory"] = Memory(**data["memory"])
     record = kind(**{name: tuple(v) if isinstance(v, list) else v for name, v in data.items()})
-    for field in dataclasses.fields(kind):
-        _check(field.name, getattr(record, field.name), str(field.type))
+    _check_fields(record)
+    _check_fields(record.memory)
+    _check_sums(record)
     return record
+
+
+def _check_sums(record: Record) -> None:
+    """What an analysis divides by, and shares that cannot be above 1."""
+    if record.accepted > record.judged:
+        raise ValueError(f"{record.accepted} of {record.judged} accepted")
+    if isinstance(record, BatchRecord):
+        if record.seconds <= 0 or record.at_once < 1:
+            raise ValueError(f"{record.at_once} requests at once in {record.seconds} s")
+        return
+    if record.judged > record.drafted:
+        raise ValueError(f"{record.judged} of {record.drafted} drafts judged")
+    if len(record.round_seconds) != len(record.round_tokens):
+        raise ValueError(f"{len(record.round_seconds)} times of {len(record.round_tokens)} rounds")
+    if record.rounds_with_drafts > min(record.drafted, len(record.round_tokens)) or (
+        record.drafted and not record.rounds_with_drafts
+    ):
+        raise ValueError(f"{record.drafted} drafts in {record.rounds_with_drafts} of {len(record.round_tokens)} rounds")
+    if sum(record.round_tokens) != record.new_tokens:
+        raise ValueError(f"{record.new_tokens} tokens, {sum(record.round_tokens)} of them in rounds")
+    if record.new_tokens and (record.seconds_decode <= 0 or record.seconds_verify <= 0):
+        raise ValueError(f"{record.new_tokens} tokens in {record.seconds_decode} s, {record.seconds_verify} s of the target")
+
+
+def _check_fields(made: Any) -> None:
+    for field in dataclasses.fields(made):
+        _check(field.name, getattr(made, field.name), str(field.type))
 
 
 def _check(name: str, value: Any, kind: str) -> None:
     """A record is arithmetic waiting to happen: what is no number has to be found here."""
     values = value if kind.startswith("tuple") else (value,)
+    if value is None and "None" in kind:
+        return
     if "int" in kind or "float" in kind:
         if any(isinstance(v, bool) or not isinstance(v, int | float) or not 0 <= v < 1e15 for v in values):
             raise ValueError(f"{name} is {str(value)[:40]}")
-    elif kind == "str" and not isinstance(value, str):
+    elif "str" in kind and not all(isinstance(v, str) for v in (value.values() if kind.startswith("dict") else values)):
         raise ValueError(f"{name} is {str(value)[:40]}")
 
 

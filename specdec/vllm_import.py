@@ -157,7 +157,9 @@ def _metrics(text: str, name: str) -> ServerStats:
                 bound = float(sample.labels["le"])
                 bounds[bound] = bounds.get(bound, 0.0) + _count(sample.value)
     except (ValueError, KeyError, IndexError) as error:
-        raise SettingsError(f"{name} is no Prometheus text ({error}): give what http://your-server/metrics shows.") from None
+        raise SettingsError(
+            f"{name} is no Prometheus text ({str(error)[:120]}): give what http://your-server/metrics shows."
+        ) from None
     wanted = [PREFIX + part for part in ("drafts", "draft_tokens", "accepted_tokens")]
     missing = next((w for w in wanted if w not in counters), None)
     if missing and not found_vllm:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import streamlit as st
@@ -59,9 +60,7 @@ def _open() -> None:
         return
     try:
         if file.size > FILE_MEGABYTES * 2**20:
-            raise TraceError(
-                f"This file has {file.size / 2**20:.0f} MB, a trace has {FILE_MEGABYTES} at most: choose another one."
-            )
+            raise TraceError(f"This file has {file.size / 2**20:.0f} MB, a trace has {FILE_MEGABYTES} at most: choose another one.")
         session.show_file(Trace.from_json(file.getvalue()), name=file.name, run=file.file_id)
     except SpecdecError as error:
         session.notice(f"{file.name} was not opened, everything stays as it was. {error}")
@@ -74,6 +73,22 @@ def _drafter_from_link(offered: tuple[str, ...]) -> None:
         st.session_state.drafter = wanted if wanted in offered else offered[0]
         if wanted is not None and wanted != st.session_state.drafter:
             del st.query_params["drafter"]
+
+
+def _whole_from_link(*names: str) -> None:
+    """An infinite number in a link would be an error page of Streamlit's; it falls back to the usual one, as any bad value does."""
+    bad = [name for name in names if name not in st.session_state and not _finite(st.query_params.get(name, "0"))]
+    for name in bad:
+        del st.query_params[name]
+    if bad:
+        st.rerun()  # the address as it was when the page was opened counts until then
+
+
+def _finite(number: str) -> bool:
+    try:
+        return math.isfinite(float(number))
+    except ValueError:
+        return False
 
 
 def _drafter_to_link(usual: str) -> None:
@@ -116,6 +131,7 @@ def prompt_bar(*, active: bool, run: str = "run", start: Callable[[RunRequest], 
 def settings() -> None:
     """The settings of a run, for the sidebar."""
     offered = session.offered_drafters()
+    _whole_from_link("seed", "top_k")
     _drafter_from_link(offered)
     st.selectbox(
         text("drafter.label"),
@@ -129,9 +145,7 @@ def settings() -> None:
     st.caption(text(f"drafter.{st.session_state.drafter}.text"))
     st.slider(text("draft_length.label"), 1, 12, 4, key="draft_length", help=text("draft_length.help"), bind="query-params")
     st.toggle(text("adaptive.label"), key="adaptive", help=text("adaptive.help"), bind="query-params")
-    st.slider(
-        text("temperature.label"), 0.0, 2.0, 0.0, 0.1, key="temperature", help=text("temperature.help"), bind="query-params"
-    )
+    st.slider(text("temperature.label"), 0.0, 2.0, 0.0, 0.1, key="temperature", help=text("temperature.help"), bind="query-params")
     st.slider(
         text("max_new_tokens.label"), 8, 256, 64, 8, key="max_new_tokens", help=text("max_new_tokens.help"), bind="query-params"
     )
