@@ -280,10 +280,9 @@ def _models(chosen: argparse.Namespace) -> int:
 
 def _is_here(spec: PairSpec) -> bool:
     """Whether all models of a pair are on this computer already."""
-    from specdec.catalogue import EMBEDDED
     from specdec.fetch import converted_folder
 
-    if spec.name == EMBEDDED:
+    if spec.embedded:
         return converted_folder() is not None
     from specdec.hub import _cached
 
@@ -291,14 +290,14 @@ def _is_here(spec: PairSpec) -> bool:
 
 
 def _fetch(chosen: argparse.Namespace) -> int:
-    from specdec.catalogue import CATALOGUE, DEFAULT_PAIR, EMBEDDED
+    from specdec.catalogue import CATALOGUE, DEFAULT_PAIR
 
     name = chosen.pair or DEFAULT_PAIR
     spec = CATALOGUE.get(name)
     if spec is None and "/" not in name:
         raise ModelError(f"There is no pair called {name!r}: take {', '.join(CATALOGUE)}, or a hub id like Qwen/Qwen3-0.6B.")
     with cli_io.Progress(sys.stderr, keep=True) as progress:
-        if name == EMBEDDED:
+        if spec is not None and spec.embedded:
             from specdec.fetch import fetch_embedded
 
             folders = [fetch_embedded(progress=progress)]

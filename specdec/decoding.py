@@ -278,6 +278,7 @@ class Run(Iterator[Round]):
             totals=self._totals(),
             # Beside the passes that many runs shared, the plain step of a run alone is no measure.
             plain_step_seconds=self.pair.plain_step_seconds if self.shared == 1 else None,
+            read_bandwidth=getattr(self.pair, "read_bandwidth", None),
             shared=self.shared if self.shared > 1 else None,
         )
 

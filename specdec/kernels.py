@@ -75,6 +75,25 @@ KERNELS: dict[str, Callable[[Tensor], Product]] = {
 COPYING = ("packed", "stored-transposed")
 
 
+def _float16(weight: Tensor) -> Product:
+    """The weight rounded to 16 bits, all arithmetic in float32."""
+    packed = torch.ops.quantized.linear_prepack_fp16(weight.contiguous(), None)
+    run = torch.ops.quantized.linear_dynamic_fp16
+    return lambda x: run(x, packed)
+
+
+def _int8(weight: Tensor) -> Product:
+    """The weight as whole numbers up to 127 with a scale for each output; inputs and outputs pass through bfloat16. Nothing is scaled
+    by what other rows of x hold, as dynamic quantisation would."""
+    scale = weight.abs().amax(1).clamp(min=1e-12) / 127
+    whole, scale = (weight / scale[:, None]).round().to(torch.int8), scale.bfloat16()
+    return lambda x: torch._weight_int8pack_mm(x.bfloat16(), whole, scale).float()
+
+
+# Weights held in fewer bits than the model's own: another target, which must be called so.
+REDUCED: dict[str, Callable[[Tensor], Product]] = {"float16": _float16, "int8": _int8}
+
+
 def product(plan: str, weight: Tensor) -> Product:
     """The product with `weight` [out, in] by `plan`: the name of a kernel, or one for each band, joined by slashes."""
     names = plan.split("/")

@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specdec import kernels
+from specdec.errors import ModelError
 from specdec.passes import Pass, one_by_one
 from specdec.runner import CachedSequence, Runner, token_ids
 from specdec.static_runner import static_runner
@@ -59,10 +60,13 @@ class _Layer:
 class LlamaRunner(Runner):
     """model: see `supports`. It may be dropped afterwards: what is needed is copied or shared.
 
-    kernel_cache: where the choice of kernels for this machine is kept.
+    kernel_cache: where the choice of kernels for this machine is kept. weights: "float32", or one of `kernels.REDUCED`, which makes it
+    another model; the embedding stays what it is. Raises ModelError where this build of torch has no such product.
     """
 
-    def __init__(self, model: Any, *, vocabulary: int | None = None, kernel_cache: Path | None = None) -> None:
+    def __init__(
+        self, model: Any, *, vocabulary: int | None = None, kernel_cache: Path | None = None, weights: str = "float32"
+    ) -> None:
         config = model.config.get_text_config()
         self.model = None  # there is no second copy of the weights
         self.config = config
@@ -75,6 +79,7 @@ class LlamaRunner(Runner):
         self.head_width = getattr(config, "head_dim", None) or self.width // self.heads
         self.epsilon = config.rms_norm_eps
         self.kernels: dict[str, str] = {}
+        self.weights = weights
         with torch.inference_mode():
             self._take_weights(model, kernel_cache)
             self._rotations = self._make_rotations()
@@ -125,17 +130,9 @@ class LlamaRunner(Runner):
         two_copies = kernels.room_for_two(sum(p.numel() * p.element_size() for p in model.parameters()))
         products: dict[str, list[kernels.Product]] = {}
         for name, weights in parts.items():
-            alike: dict[torch.Size, list[Tensor]] = {}  # layers may differ in width
-            for w in weights:
-                alike.setdefault(w.shape, []).append(w)
-            chosen = {shape: kernels.choose(some, cache=kernel_cache, two_copies=two_copies) for shape, some in alike.items()}
-            self.kernels[name] = chosen[weights[0].shape]
-            products[name] = [kernels.product(chosen[w.shape], w.detach()) for w in weights]
-            alike.clear()
+            products[name] = self._products(name, weights, kernel_cache, two_copies)
             weights.clear()
-        head = model.lm_head.weight.detach()
-        self.kernels["head"] = kernels.choose([head], cache=kernel_cache, two_copies=two_copies)
-        self._head = kernels.product(self.kernels["head"], head)
+        [self._head] = self._products("head", [model.lm_head.weight], kernel_cache, two_copies)
         self._stack = [
             _Layer(
                 qkv=products["qkv"][i],
@@ -149,6 +146,23 @@ class LlamaRunner(Runner):
             )
             for i, layer in enumerate(body.layers)
         ]
+
+    def _products(self, name: str, weights: list[Tensor], kernel_cache: Path | None, two_copies: bool) -> list[kernels.Product]:
+        """One product for each weight, by the kernel that is fastest here."""
+        if self.weights != "float32":
+            self.kernels[name] = self.weights
+            try:
+                return [kernels.REDUCED[self.weights](w.detach()) for w in weights]
+            except (RuntimeError, AttributeError, NotImplementedError) as error:
+                raise ModelError(
+                    f"This build of torch cannot multiply {self.weights} weights on this processor: take the pair in float32."
+                ) from error
+        alike: dict[torch.Size, list[Tensor]] = {}  # layers may differ in width
+        for w in weights:
+            alike.setdefault(w.shape, []).append(w)
+        chosen = {shape: kernels.choose(some, cache=kernel_cache, two_copies=two_copies) for shape, some in alike.items()}
+        self.kernels[name] = chosen[weights[0].shape]
+        return [kernels.product(chosen[w.shape], w.detach()) for w in weights]
 
     def _qkv_bias(self, attention: Any, pairs: Tensor, scale: float) -> Tensor | None:
         if attention.q_proj.bias is None:
@@ -334,22 +348,34 @@ def _norm_weight(attention: Any, name: str, order: Tensor, scale: float) -> Tens
     return None if norm is None else (norm.weight.detach()[order] * scale)
 
 
-def fastest_runner(model: Any, *, vocabulary: int | None = None, kernel_cache: Path | None = None) -> Runner:
-    """The lean runner where it computes this model on a CPU, the static one on CUDA, else the eager one."""
-    if next(model.parameters()).device.type == "cuda":
+def fastest_runner(
+    model: Any, *, vocabulary: int | None = None, kernel_cache: Path | None = None, weights: str = "float32"
+) -> Runner:
+    """The lean runner where it computes this model on a CPU, the static one on CUDA, else the eager one.
+
+    weights: see `LlamaRunner`. Raises ModelError when they are to be reduced and the lean runner does not compute this model.
+    """
+    if next(model.parameters()).device.type == "cuda" and weights == "float32":
         return static_runner(model, vocabulary=vocabulary)
     if supports(model):
-        lean = LlamaRunner(model, vocabulary=vocabulary, kernel_cache=kernel_cache)
+        lean = LlamaRunner(model, vocabulary=vocabulary, kernel_cache=kernel_cache, weights=weights)
         if _agrees(lean, model):
             return lean
+    if weights != "float32":
+        raise ModelError(f"{type(model).__name__} has no {weights} weights here: take it in float32.")
     return Runner(model, vocabulary=vocabulary)
+
+
+# Of the spread of the logits. Reduced weights are another model, but still one that resembles this one.
+_TOLERANCE = {"float32": 1e-3, "float16": 0.05, "int8": 1.0}
 
 
 @torch.inference_mode()
 def _agrees(lean: LlamaRunner, model: Any) -> bool:
-    """A family may gain a variant that `supports` has never heard of; the numbers tell. In pieces, so that cache and mask take part."""
+    """A family may gain a variant that `supports` has never heard of; the numbers tell. In pieces, so that cache and mask take
+    part."""
     ids = [(7 * i + 1) % lean.vocabulary for i in range(6)]
     expected = model(input_ids=torch.tensor([ids])).logits[0, :, : lean.vocabulary].float()
     sequence = lean.open()
     found = torch.cat([sequence.forward(ids[:3]), sequence.forward(ids[3:])])
-    return bool((found - expected).abs().max() <= 1e-3 * expected.std() + 1e-6)
+    return bool((found - expected).abs().max() <= _TOLERANCE[lean.weights] * expected.std() + 1e-6)

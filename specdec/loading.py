@@ -49,6 +49,24 @@ def measure_plain_step(runner: Runner, *, progress: Progress = silent) -> float:
 
 
 @torch.inference_mode()
+def measure_read_bandwidth(device: torch.device, *, size: int = 1 << 28) -> float | None:
+    """Bytes per second at which `device` reads its memory: the best of a few sums over `size` bytes, far more than caches hold.
+
+    A pass reads every weight at least once, so bytes / bandwidth is the least that it can take. None where there is no room.
+    """
+    try:
+        block = torch.ones(size // 4, device=device)
+    except (RuntimeError, MemoryError):
+        return None
+    best = float("inf")
+    for _ in range(6):
+        begun = time.perf_counter()
+        float(block.sum())  # waits for the device
+        best = min(best, time.perf_counter() - begun)
+    return size / best
+
+
+@torch.inference_mode()
 def check_roll_back(runner: Runner, *, name: str) -> None:
     """Feed tokens, take them back, feed others: the logits must be those of a cache that never saw the first ones.
 

@@ -18,6 +18,7 @@ import math
 from dataclasses import dataclass
 
 from specdec import theory
+from specdec.catalogue import BYTES_PER_WEIGHT
 from specdec.metric_texts import METRICS, Metric, show
 from specdec.trace import Draft, Round, Trace
 
@@ -209,6 +210,17 @@ def verify_ratio_by_draft_length(trace: Trace) -> dict[int, float]:
     for round_ in trace.rounds:
         times.setdefault(len(round_.drafts), []).append(round_.seconds.verify)
     return {length: math.fsum(t) / len(t) / trace.plain_step_seconds for length, t in sorted(times.items())}
+
+
+def memory_floor(trace: Trace) -> float | None:
+    """Seconds that a pass of the target takes at least: bytes of its weights / measured bandwidth, for every weight is read once.
+
+    None where the bandwidth was not measured.
+    """
+    width = {**BYTES_PER_WEIGHT, "int8": 1}.get(trace.pair.dtype)
+    if not trace.read_bandwidth or width is None:
+        return None
+    return trace.pair.target_parameters * width / trace.read_bandwidth
 
 
 def time_split(trace: Trace) -> list[RoundTime]:

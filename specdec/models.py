@@ -32,6 +32,7 @@ from specdec.loading import (
     load_model,
     load_tokenizer,
     measure_plain_step,
+    measure_read_bandwidth,
 )
 from specdec.runner import Runner
 from specdec.store import Progress, home, silent
@@ -49,7 +50,8 @@ class Pair:
 
     early_exit: whether the target's first layers run by themselves. vocabulary: ids that both models know. context: tokens that
     both can hold. eos_ids: any of them ends a text. plain_step_seconds: median time of one plain target step on this device,
-    None if not measured. attached: drafters that were trained for this very target, name -> maker(settings).
+    None if not measured. read_bandwidth: bytes per second that this device reads from its memory, measured likewise. attached:
+    drafters that were trained for this very target, name -> maker(settings).
     """
 
     name: str
@@ -69,6 +71,7 @@ class Pair:
     has_chat_template: bool
     early_exit: bool = True
     plain_step_seconds: float | None = None
+    read_bandwidth: float | None = None
     attached: dict[str, Callable[[Any], Any]] = field(default_factory=dict)
 
     def encode(self, prompt: str, *, raw: bool) -> list[int]:
@@ -123,7 +126,12 @@ def load_pair(
     draft_name = draft or (spec.draft if spec else None)
     same = spec is not None and target_name == spec.target and draft_name == spec.draft
     title = spec.title if same else " with ".join(_last(n) for n in (target_name, draft_name) if n)
-    chosen = choose_device(device)
+    reduced = spec.weights if same and spec.weights != "float32" else None
+    chosen = choose_device("cpu" if reduced and device == "auto" else device)
+    if reduced and (chosen.type != "cpu" or dtype not in ("auto", "float32")):
+        raise SettingsError(
+            f"The pair {spec.name!r} keeps {reduced} weights on a CPU: leave out device and dtype, or take another pair."
+        )
 
     def check_room(parameters: int, stored: str = "bfloat16") -> str:
         """Name of the number format that `parameters` weights get; raises when they do not fit."""
@@ -155,8 +163,9 @@ def load_pair(
         draft_tokenizer=tokenizers[1] if len(models) > 1 else None,
         name=spec.name if same else " + ".join(filter(None, (target_name, draft_name))),
         title=title,
-        target_name=_last(target_name),
+        target_name=f"{_last(target_name)}, {reduced} weights" if reduced else _last(target_name),
         draft_name=_last(draft_name) if draft_name else None,
+        weights=reduced or "float32",
         progress=progress,
     )
     if target_name not in _EMBEDDED_NAMES:
@@ -176,13 +185,14 @@ def make_pair(
     title: str = "",
     target_name: str = "target",
     draft_name: str | None = None,
+    weights: str = "float32",
     measure: bool = True,
     progress: Progress = silent,
 ) -> Pair:
     """A pair of models of transformers that are already in memory (on one device).
 
-    draft_tokenizer: None if it is the target's. measure: time the plain step. Raises PairError when the two do not fit together
-    and ModelError when a cache cannot roll back.
+    draft_tokenizer: None if it is the target's. weights: how the target's are held, see `specdec.llama.LlamaRunner`. measure: time
+    the plain step. Raises PairError when the two do not fit together and ModelError when a cache cannot roll back.
     """
     draft_name = (draft_name or "draft") if draft is not None else None
     vocabulary = _rows(target)
@@ -195,7 +205,7 @@ def make_pair(
             draft_size=_rows(draft),
             names=(target_name, draft_name),
         )
-    runner = _runner(target, vocabulary, target_name)
+    runner = _runner(target, vocabulary, target_name, weights)
     draft_runner = None if draft is None else _runner(draft, vocabulary, draft_name)
     if draft_runner and draft_runner.device != runner.device:
         raise PairError(f"{target_name} is on {runner.device} and {draft_name} on {draft_runner.device}: load both on one device.")
@@ -211,13 +221,14 @@ def make_pair(
         texts=TokenTexts(tokenizer),
         device=runner.device,
         device_name=", ".join(filter(None, (device_name(runner.device), runner.note))),
-        dtype=str(runner.dtype).removeprefix("torch."),
+        dtype=str(runner.dtype).removeprefix("torch.") if weights == "float32" else weights,
         vocabulary=vocabulary,
         context=min(contexts),
         eos_ids=eos_ids(target, tokenizer, vocabulary=vocabulary),
         has_chat_template=bool(tokenizer.chat_template),
         early_exit=can_exit_early(runner),
         plain_step_seconds=measure_plain_step(runner, progress=progress) if measure else None,
+        read_bandwidth=measure_read_bandwidth(runner.device) if measure else None,
     )
 
 
@@ -242,8 +253,8 @@ def _rows(model: Any) -> int:
     return int(model.config.get_text_config().vocab_size)
 
 
-def _runner(model: Any, vocabulary: int, name: str) -> Runner:
-    runner = fastest_runner(model, vocabulary=vocabulary, kernel_cache=home() / "kernels.json")
+def _runner(model: Any, vocabulary: int, name: str, weights: str = "float32") -> Runner:
+    runner = fastest_runner(model, vocabulary=vocabulary, kernel_cache=home() / "kernels.json", weights=weights)
     check_roll_back(runner, name=name)
     check_window(runner, name=name)
     return runner

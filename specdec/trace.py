@@ -242,7 +242,8 @@ class Trace:
     device: for instance "cpu" or "cuda:0 (NVIDIA H100)"; versions: of the libraries; created: ISO date and time, UTC.
     plain_step_seconds: median time of one plain target step, measured in the same process on the same device when the pair was
     loaded; None where it was not measured. shared: how many runs, itself included, at most shared a pass with it; its times are then
-    not those of a run alone. None when it was alone. title: a name that a person gave to a kept run.
+    not those of a run alone. None when it was alone. title: a name that a person gave to a kept run. read_bandwidth: bytes per second
+    at which the device reads its memory, measured with the plain step; None where it was not measured.
     """
 
     method: Method
@@ -262,6 +263,7 @@ class Trace:
     title: str = ""
     plain_step_seconds: float | None = None
     shared: int | None = None
+    read_bandwidth: float | None = None
     schema: int = field(default=SCHEMA)
 
     def to_dict(self) -> dict[str, Any]:

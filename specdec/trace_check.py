@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from specdec.trace import Round, Seconds, Totals, Trace
 
 LONGEST_SECONDS = 1e9  # thirty years; beyond it a time is a damaged number
+MOST_BYTES_PER_SECOND = 1e15
 LARGEST_ID = 2**31 - 1
 _LETTERS = {"accepted": "a", "rejected": "r", "discarded": "d"}
 
@@ -42,6 +43,8 @@ def check(trace: Trace) -> None:
     _check_times((trace.seconds_to_first_token,), "the first token")
     if trace.shared is not None and not 1 < trace.shared <= 100_000:
         raise _damaged(f"{trace.shared} runs cannot have shared a pass")
+    if trace.read_bandwidth is not None and not 0 < trace.read_bandwidth <= MOST_BYTES_PER_SECOND:
+        raise _damaged(f"memory cannot be read at {trace.read_bandwidth:g} bytes per second")
     if trace.plain_step_seconds is not None and not 0 < trace.plain_step_seconds <= LONGEST_SECONDS:
         raise _damaged(f"a plain step cannot take {trace.plain_step_seconds:g} seconds")
 

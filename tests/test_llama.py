@@ -10,6 +10,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from specdec import kernels
+from specdec.errors import ModelError
 from specdec.llama import LlamaRunner, fastest_runner, supports
 from specdec.runner import Runner
 
@@ -88,7 +89,7 @@ def test_an_early_exit_survives_the_growth_of_the_cache():
     ids = [(5 * i) % 97 for i in range(254)]  # the first buffer holds 256
     for sequence in (lean, eager):
         sequence.forward(ids, keep=1)
-    lean.capacity, lean.cache = 255, [buffer[:, :255] for buffer in lean.cache]
+    lean.capacity, lean.cache = 255, [layer[:, :255] for layer in lean.cache]
     for offset, token in enumerate([8, 9, 10]):
         expected = eager.forward_exit([token], layers=2, offset=offset)
         torch.testing.assert_close(lean.forward_exit([token], layers=2, offset=offset), expected, atol=2e-5, rtol=2e-4)
@@ -170,3 +171,38 @@ def test_the_choice_of_a_kernel_is_kept_for_the_machine_and_survives_a_broken_fi
     cache.write_text("{broken")
     monkeypatch.setattr(kernels, "_time", lambda products, x: 2.0)
     assert kernels.choose(weights, cache=cache) == "batched"  # equal times: the first of the list, without a copy
+
+
+@pytest.mark.parametrize("weights", list(kernels.REDUCED))
+def test_a_row_of_reduced_weights_does_not_depend_on_its_neighbours(weights):
+    torch.manual_seed(3)
+    weight, x = torch.randn(64, 64), torch.randn(6, 64)
+    product = kernels.REDUCED[weights](weight)
+    loud = x.clone()
+    loud[1:] *= 1000  # what would move the scale of a row that is quantised together with others
+    alone = torch.cat([product(row[None]) for row in x])
+    torch.testing.assert_close(product(x), alone, atol=1e-4, rtol=1e-5)
+    torch.testing.assert_close(product(loud)[:1], alone[:1], atol=1e-4, rtol=1e-5)
+    exact = x @ weight.t()
+    assert (alone - exact).abs().max() < {"float16": 0.01, "int8": 0.3}[weights] and not torch.equal(alone, exact)
+
+
+@pytest.mark.parametrize("weights", list(kernels.REDUCED))
+def test_verification_agrees_with_plain_steps_over_reduced_weights(weights):
+    """In int8 a value next to a step of bfloat16 may fall to either side; it stays within what such a step does."""
+    torch.manual_seed(5)
+    sizes = SIZES | dict(hidden_size=64, intermediate_size=128, head_dim=16)
+    model = LlamaForCausalLM(LlamaConfig(**sizes)).eval()
+    runner = fastest_runner(model, weights=weights)
+    assert isinstance(runner, LlamaRunner) and set(runner.kernels.values()) == {weights}
+    plain, together = runner.open(), runner.open()
+    steps = torch.cat([plain.forward([token]) for token in TEXT])
+    together.forward(TEXT[:5])
+    passes = torch.cat([steps[:5], together.forward(TEXT[5:])])
+    assert (steps - passes).abs().max() <= {"float16": 1e-4, "int8": 0.05}[weights] * steps.std()
+
+
+def test_reduced_weights_of_a_model_that_is_not_known_are_refused():
+    model = GPT2LMHeadModel(GPT2Config(n_layer=2, n_head=2, n_embd=32, vocab_size=97)).eval()
+    with pytest.raises(ModelError, match="GPT2LMHeadModel has no int8 weights here: take it in float32"):
+        fastest_runner(model, weights="int8")

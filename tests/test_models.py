@@ -309,6 +309,7 @@ def test_the_embedded_pair(embedded_pair):
     assert embedded_pair.has_chat_template and embedded_pair.dtype == "float32"
     assert embedded_pair.info("lookup").target_parameters == CATALOGUE["embedded"].target_parameters == 134_515_008
     assert embedded_pair.plain_step_seconds > 0
+    assert 1e8 < embedded_pair.read_bandwidth < 1e13
 
 
 def test_the_embedded_pair_knows_its_capitals(embedded_pair):

@@ -339,3 +339,7 @@ def test_the_whole_run_shows_the_time_of_each_round_and_the_acceptance_at_each_p
     verify = next(bar for bar in view.figure["data"] if bar["name"] == "verifying")
     assert verify["y"] == pytest.approx([1e3 * r.seconds.verify for r in trace.rounds], rel=1e-4)
     assert [row["round"] for row in view.rows] == [r.index + 1 for r in trace.rounds]
+    assert not [shape for shape in view.figure["layout"]["shapes"] if shape["line"]["dash"] == "solid"]
+    measured = dataclasses.replace(trace, read_bandwidth=4 * trace.pair.target_parameters / 0.025)
+    floor = [shape["y0"] for shape in time_by_round(measured).figure["layout"]["shapes"] if shape["line"]["dash"] == "solid"]
+    assert trace.pair.dtype == "float32" and floor == [pytest.approx(25)]  # 4 bytes of each weight

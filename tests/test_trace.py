@@ -225,6 +225,7 @@ def test_what_is_no_trace_is_refused(text, words):
         ("totals seconds", -1, "a time of the totals is -1 seconds"),
         ("seconds_to_first_token", -1, "a time of the first token is -1 seconds"),
         ("plain_step_seconds", 0, "a plain step cannot take 0 seconds"),
+        ("read_bandwidth", 0.0, "memory cannot be read at 0 bytes per second"),
         ("versions", [], "versions should map names to texts"),
         ("versions specdec", 1, "versions.specdec should be a text"),
         ("prompt_ids 0", "a", r"prompt_ids\[0\] should be a whole number"),

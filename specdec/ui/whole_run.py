@@ -17,7 +17,8 @@ MOST_ROUNDS = 400  # bars that a browser still draws at once
 
 
 def time_by_round(trace: Trace) -> View:
-    """Stacked bars of draft, verify and judge for each round, in milliseconds, and the plain step as a line if it was measured."""
+    """Stacked bars of draft, verify and judge for each round, in milliseconds, with lines for the plain step and
+    the least that a pass can take, where they were measured."""
     split = metrics.time_split(trace)[:MOST_ROUNDS]
     x = [t.index + 1 for t in split]
     parts = (("drafting", "draft", Q, True), ("verifying", "verify", P, False), ("judging", "judge", ORANGE, False))
@@ -28,6 +29,9 @@ def time_by_round(trace: Trace) -> View:
         data.append(charts.bars(x, charts.numbers(milliseconds), name, colour, hatched=hatched, hover=hover))
     step = trace.plain_step_seconds
     shapes = [charts.flat(1e3 * step, "")[0]] if step else []
+    if floor := metrics.memory_floor(trace):
+        shape = charts.flat(1e3 * floor, "")[0]
+        shapes.append(shape | {"line": shape["line"] | {"dash": "solid"}})
     figure = charts.figure(
         data, x="round", y="time, ms", height=300, shapes=shapes, barmode="stack", bargap=0.1, yaxis={"rangemode": "tozero"}
     )
@@ -51,7 +55,7 @@ def panel(trace: Trace | None, *, charts_ready: bool) -> None:
         left, right = st.columns(2, gap="large")
         with left:
             step = trace.plain_step_seconds
-            words = text("whole.time.words") + (text("whole.time.step", step=1e3 * step) if step else "")
+            words = text("whole.time.words") + (text("whole.time.step", step=1e3 * step) if step else "") + _floor_words(trace)
             _show(text("whole.time"), words, time_by_round(trace), key="chart_time")
         with right:
             if any(r.drafts for r in trace.rounds):
@@ -59,6 +63,20 @@ def panel(trace: Trace | None, *, charts_ready: bool) -> None:
             else:
                 st.markdown(f"**{text('whole.places')}**")
                 st.caption(text("whole.places.none"))
+
+
+def _floor_words(trace: Trace) -> str:
+    floor = metrics.memory_floor(trace)
+    if floor is None:
+        return ""
+    return text(
+        "whole.time.floor",
+        floor=1e3 * floor,
+        size=floor * trace.read_bandwidth / 1e6,
+        bandwidth=trace.read_bandwidth / 1e9,
+        device=trace.device,
+        day=trace.created[:10],
+    )
 
 
 def _show(title: str, words: str, view: View, *, key: str) -> None:
