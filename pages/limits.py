@@ -18,6 +18,7 @@ def playground() -> None:
 
 session.lease()
 with lesson.page("limits"):
-    st.fragment(playground, run_every=measuring.POLL if measuring.active(limits_view.DRAFTERS) else None)()
+    measured = any(measuring.active(name) for name in limits_view.SERIES)
+    st.fragment(playground, run_every=measuring.POLL if measured else None)()
     lesson.formula("limits")
     lesson.sources("limits")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import streamlit as st
 
-from specdec.ui import lesson, measuring, residual_view, session
+from specdec.ui import law_view, lesson, measuring, residual_view, session
 from specdec.ui.lesson import text, texts
 
+REAL = {"real": residual_view.real, "law": law_view.law, "precision": law_view.precision}  # views that the sliders do not change
 LAST = 100  # ticks: 100,000 draws are enough for every eye
 
 
@@ -29,9 +30,9 @@ def playground() -> None:
                 st.rerun()  # starts or stops the clock of the fragment
         elif chosen == "mistakes":
             residual_view.errors(two)
-        elif chosen == "real":
+        elif chosen in REAL:
             left.caption(text("residual.unused"))
-            residual_view.real()
+            REAL[chosen]()
         else:
             residual_view.parts(two)
 
@@ -47,7 +48,7 @@ session.lease()
 running = _throwing() and st.session_state.get("_ticks", 0) < LAST
 if running:
     st.session_state["_stopped_clock"] = False
-pace = 0.5 if running else measuring.POLL if measuring.active(residual_view.THREE) else None
+pace = 0.5 if running else measuring.POLL if any(measuring.active(n) for n in (residual_view.THREE, *law_view.SERIES)) else None
 with lesson.page("residual"):
     st.fragment(playground, run_every=pace)()
     lesson.formula("residual")

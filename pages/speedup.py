@@ -31,6 +31,7 @@ def playground() -> None:
 
 session.lease()
 with lesson.page("speedup"):
-    st.fragment(playground, run_every=measuring.POLL if measuring.active(speedup_view.EVERY) else None)()
+    measured = any(measuring.active(name) for name in (speedup_view.EVERY, speedup_view.ASKED))
+    st.fragment(playground, run_every=measuring.POLL if measured else None)()
     lesson.formula("speedup")
     lesson.sources("speedup")

@@ -58,6 +58,10 @@ def start(pair: Any, request: RunRequest, stop: Callable[[], bool]) -> Decoding:
     """The usual start of a run: the two loops of `specdec.decoding`."""
     from specdec import decoding
 
+    if request.experiment is not None:
+        from specdec import experiments
+
+        return experiments.begin(pair, request, stop)
     if request.race:
         from specdec import race_run  # the two legs of a race, each warmed up
 

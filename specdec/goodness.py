@@ -68,3 +68,29 @@ def band(p: Sequence[float], draws: int, *, deviations: float = 1.96) -> np.ndar
     """[V], how far a share may lie from p after `draws` draws: 1.96 standard errors hold 95 of 100, each token by itself."""
     p = np.asarray(p, dtype=float)
     return deviations * np.sqrt(p * (1 - p) / max(1, draws))
+
+
+def g_test(first: Sequence[int], second: Sequence[int]) -> ChiSquare:
+    """Two counts [V] of the same things: do they come from one law? G = 2·Σ O·ln(O/E) (Sokal and Rohlf), chi-square distributed.
+
+    Cells that expect fewer than 5 on either side are put together. p_value is None where a single cell is left.
+    """
+    table = np.asarray([first, second], dtype=float)
+    sums, total = table.sum(1), table.sum()
+    if not sums.all():
+        return ChiSquare(0.0, 0, None)
+    order = np.argsort(-table.sum(0), kind="stable")
+    table = table[:, order]
+    expected = table.sum(0) * sums.min() / total
+    small = expected < LEAST_EXPECTED
+    if small.any():
+        table = np.column_stack([table[:, ~small], table[:, small].sum(1)])
+        if table[:, -1].sum() * sums.min() / total < LEAST_EXPECTED and table.shape[1] > 1:  # still too few: one more
+            table = np.column_stack([table[:, :-2], table[:, -2:].sum(1)])
+    degrees = table.shape[1] - 1
+    if degrees < 1:
+        return ChiSquare(0.0, 0, None)
+    expected = np.outer(sums, table.sum(0)) / total
+    seen = table > 0
+    statistic = float(2 * (table[seen] * np.log(table[seen] / expected[seen])).sum())
+    return ChiSquare(statistic, degrees, survival(statistic, degrees))

@@ -67,6 +67,7 @@ class RunRequest:
     record: False leaves out of the trace what is only there to look at, for a run whose times are what is wanted.
     together: these prompts instead of `prompt`, at most `at_once` of them at the same time; the job's trace is then a
     `specdec.measure_batch.BatchResult`.
+    experiment: a `specdec.experiments.Experiment` instead of a run; the job's trace is then its finding.
     """
 
     prompt: str
@@ -77,6 +78,7 @@ class RunRequest:
     record: bool = True
     together: tuple[str, ...] = ()
     at_once: int = 1
+    experiment: Any = None
 
     @property
     def legs(self) -> tuple[RunRequest, ...]:

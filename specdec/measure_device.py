@@ -29,13 +29,18 @@ def begin(pair: Any, design: Design) -> Measurement:
         target=pair.target_name,
         dtype=pair.dtype,
         device=pair.device_name,
-        machine=f"{platform.system()} {platform.machine()}, {_processor()}, {os.cpu_count()} processors",
+        machine=machine(),
         threads=torch.get_num_threads(),
         versions=versions(),
         weights={n: hashlib.sha256(files[n].read_bytes()).hexdigest()[:16] for n in sorted(trained) if files[n].is_file()},
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     )
     return Measurement(design=design, origin=origin)
+
+
+def machine() -> str:
+    """System, processor and how many there are of it."""
+    return f"{platform.system()} {platform.machine()}, {_processor()}, {os.cpu_count()} processors"
 
 
 def _processor() -> str:

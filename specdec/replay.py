@@ -10,6 +10,9 @@ output decides how every other γ would have gone over the same text, with no as
 
 Exact for drafters that look only at the committed text. A look-up drafter may find another place to copy from when it starts
 elsewhere, and an attached head reads features that its own earlier guesses have shaped: for them it is an estimate.
+
+Who asks the drafter again, at every place of the text, leaves nothing open: `replay_asked` then goes through the very rounds that a
+greedy run with another γ makes, for every drafter (`specdec.asked`).
 """
 
 from __future__ import annotations
@@ -115,6 +118,22 @@ def replay(chances: Sequence[float], draft_length: int, *, limit: int | None = N
         rounds[start] = 1 + after_rounds + alive * rounds[behind]
         drafted[start] = length + after_drafted + alive * drafted[behind]
     return Replay(draft_length=draft_length, rounds=rounds[0], drafted=drafted[0], tokens=count)
+
+
+def replay_asked(proposed: Sequence[int], agreed: Sequence[int], draft_length: int, *, limit: int) -> Replay:
+    """The rounds of a greedy run with γ = draft_length ≥ 1 over a text of len(proposed) tokens.
+
+    proposed: for each token how many drafts the drafter has if a round begins there. agreed: how many of them, from the first on,
+    are the text. limit: max_new_tokens of the run.
+    """
+    if draft_length < 1:
+        raise ValueError(f"draft length is {draft_length}: take 1 or more.")
+    start = rounds = drafted = 0
+    while start < len(proposed):
+        length = max(0, min(draft_length, limit - start - 1, proposed[start]))
+        rounds, drafted = rounds + 1, drafted + length
+        start += min(agreed[start], length) + 1
+    return Replay(draft_length=draft_length, rounds=float(rounds), drafted=float(drafted), tokens=len(proposed))
 
 
 def every_draft_length(trace: Trace, *, longest: int = 16) -> tuple[Replays, ...]:

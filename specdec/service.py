@@ -32,7 +32,8 @@ class Served:
 
 def alone(request: RunRequest) -> bool:
     """Whether the run must not share the machine: its times are compared with those of others."""
-    return request.race or bool(request.together) or not request.record
+    timed = request.experiment is not None and request.experiment.timed
+    return request.race or bool(request.together) or not request.record or timed
 
 
 def turn(group: Sequence[Served]) -> list[Outcome]:

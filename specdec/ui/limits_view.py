@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 import streamlit as st
 
-from specdec import theory
+from specdec import metrics, theory
 from specdec.engine import RunRequest
+from specdec.errors import SpecdecError
+from specdec.experiments import RECORDED, Guesses
 from specdec.roofline import DEVICES, PAIRINGS, PRECISIONS, Device, Load, most_requests
-from specdec.trace import Settings
-from specdec.ui import lesson, limits_figures, measuring, session, speedup_view
+from specdec.trace import Settings, Trace
+from specdec.ui import busy_view, lesson, limits_figures, measuring, session, speedup_view
 from specdec.ui.charts import View
+from specdec.ui.explain import literal, origin_text
 from specdec.ui.lesson import text
 from specdec.ui.texts import examples
 
 DRAFTERS = "drafters"  # the series that measures every drafter
+SERIES = (DRAFTERS, busy_view.BUSY)
 OWN = "My own figures"
 CONTEXTS = (256, 1024, 4096, 16384, 65536)
 
@@ -28,6 +33,10 @@ def show(name: str, *, controls: Callable[[], object]) -> None:
 def _poor(controls: Callable[[], object]) -> None:
     with controls():
         now = speedup_view.sliders()
+    own = dict(measuring.results(DRAFTERS))
+    same = own or _recorded()
+    if words := _same_prompt(same):
+        lesson.answer(text("limits.poor.same", drafters=words))
     needed = theory.break_even_acceptance(now.draft_length, now.cost, float(now.verify(now.draft_length)))
     first = theory.break_even_acceptance(1, now.cost, float(now.verify(1)))
     if needed != needed:  # nan: even α = 1 does not pay
@@ -36,23 +45,49 @@ def _poor(controls: Callable[[], object]) -> None:
         lesson.answer(
             text("limits.poor.from", gamma=now.draft_length, alpha=needed, first=min(first, 1.0)), good=now.alpha > needed
         )
-    _view(limits_figures.poor_draft(now, lesson.runs()), "poor")
+    _view(limits_figures.poor_draft(now, lesson.runs() | ({} if own else same)), "poor")
     prompt = st.text_area(
         text("limits.measure.prompt"), next(iter(examples().values())), height=72, key="measure_prompt", max_chars=2000
     )
     measuring.panel(DRAFTERS, label=text("limits.measure"), requests=lambda: _requests(prompt, now.draft_length))
-    lesson.kind(text("limits.kind.poor"))
+    one = next(iter(same.values()), None)
+    said = text("limits.kind.same", prompt=one.prompt[:80], origin=origin_text(one)) if one else ""
+    lesson.kind(f"{text('limits.kind.poor')} {literal(said)}")
 
 
 def _requests(prompt: str, length: int) -> list[tuple[str, RunRequest]]:
-    """One greedy run with each drafter that the pair offers."""
+    """One greedy run with each drafter that the pair offers, and one with a drafter that guesses at random."""
     return [
         (
             f"{name}, γ = {length}",
-            RunRequest(prompt=prompt, settings=Settings(drafter=name, draft_length=length, max_new_tokens=48)),
+            RunRequest(
+                prompt=prompt,
+                settings=Settings(drafter=name, draft_length=length, max_new_tokens=48),
+                experiment=Guesses() if name == Guesses.name else None,
+            ),
         )
-        for name in session.offered_drafters()
+        for name in (*session.offered_drafters(), Guesses.name)
     ]
+
+
+@cache
+def _recorded() -> dict[str, Trace]:
+    """The shipped runs of one prompt with each drafter, by name."""
+    found = {}
+    for path in sorted(RECORDED.glob("drafter-*.json")):
+        try:
+            trace = Trace.from_json(path.read_bytes())
+        except SpecdecError:
+            continue
+        found[f"{trace.settings.drafter}, γ = {trace.settings.draft_length}"] = trace
+    return found
+
+
+def _same_prompt(found: dict[str, Trace]) -> str:
+    """ "head 1.31× (α 0.45), …, random 0.85× (α 0.00)", the fastest first."""
+    figures = {trace.settings.drafter: metrics.summary(trace) for trace in found.values()}
+    timed = sorted((f for f in figures.items() if f[1].speedup is not None), key=lambda f: -f[1].speedup)
+    return ", ".join(f"**{name} {f.speedup:.2f}×** (α {f.acceptance_rate or 0:.2f})" for name, f in timed)
 
 
 def _costly(controls: Callable[[], object]) -> None:
@@ -102,6 +137,9 @@ def _busy(controls: Callable[[], object]) -> None:
         requests = st.select_slider(text("limits.requests"), limits_figures.REQUESTS, 1, key="requests", persist_state="session")
         alpha, gamma = speedup_view.alpha_and_gamma()
         device, pairing, width, context = _hardware()
+    st.markdown(f"**{text('limits.busy.head')}**")
+    busy_view.measured(alpha=alpha)
+    st.markdown(f"**{text('limits.busy.roofline')}**")
     load = Load(pairing=PAIRINGS[pairing], device=device, sequences=requests, context=context, bytes_per_weight=width)
     loads = {
         b: Load(pairing=load.pairing, device=device, sequences=b, context=context, bytes_per_weight=width)

@@ -3,13 +3,17 @@
     panel("every", label="Measure it", requests=[("γ = 1", request), …])   # button, state, Stop
     results("every")                                                       # [(name, trace), …] of what has ended
 
+A request with an experiment brings its finding in place of a trace (`specdec.experiments`).
+
 The page keeps looking while `active` says so: its fragment needs `run_every`, and `panel` reruns the page when that changes.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import streamlit as st
 
@@ -35,6 +39,7 @@ class Series:
     done: list[tuple[str, Trace]] = field(default_factory=list)
     total: int = 0
     message: str = ""
+    partial: Any = None  # finding of an experiment that was stopped
 
     @property
     def active(self) -> bool:
@@ -47,10 +52,13 @@ class Series:
         """Take what has ended, start what is next."""
         if self.job is not None and not self.job.active:
             if self.job.state != "done" or self.job.trace is None:
+                kept = self.job.trace is not None and self.job.request.experiment is not None
+                self.partial = self.job.trace if kept else None
                 self.end(self.job.message or text("measure.stopped"))
                 return
             self.done.append((self.name, self.job.trace))
-            st.session_state.setdefault("_measured", {})[self.name] = self.job.trace  # among `lesson.runs` from now on
+            if isinstance(self.job.trace, Trace):
+                st.session_state.setdefault("_measured", {})[self.name] = self.job.trace  # among `lesson.runs` from now on
             self.job = None
         if self.job is None and self.todo:
             (self.name, request), self.todo = self.todo[0], self.todo[1:]
@@ -73,6 +81,14 @@ def results(key: str) -> list[tuple[str, Trace]]:
     return list(_series(key).done)
 
 
+def finding(key: str, kind: type) -> Any:
+    """What the last experiment of that class found, also one that goes on or was stopped; None before there is anything."""
+    series = _series(key)
+    job = series.job.trace if series.job is not None else None
+    found = [trace for trace in (*(trace for _, trace in series.done), series.partial, job) if isinstance(trace, kind)]
+    return found[-1] if found else None
+
+
 def panel(key: str, *, label: str, requests: Callable[[], Sequence[Named]]) -> None:
     """The button, what is going on, and Stop. requests: asked when the button is pressed."""
     series = _series(key)
@@ -92,12 +108,25 @@ def panel(key: str, *, label: str, requests: Callable[[], Sequence[Named]]) -> N
 
 def _state(series: Series) -> str:
     if not series.active:
-        return series.message or (text("measure.done", count=len(series.done)) if series.done else text("measure.later"))
+        if series.message or not series.done:
+            return series.message or text("measure.later")
+        return text("measure.done", count=len(series.done)) if isinstance(series.done[-1][1], Trace) else text("measure.found")
     now = text("measure.now", number=series.total - len(series.todo), total=series.total, name=series.name)
     job = series.job
     if job is not None and job.state == "queued" and job.progress is not None:
         return f"{now} {panels.loading_text(job.progress)}"
+    if job is not None and job.request.experiment is not None and job.request.experiment.total:
+        return f"{now if series.total > 1 else ''} {_steps(job)}".strip()
     return f"{now} {text('measure.rounds', count=len(job.rounds))}" if job is not None else now
+
+
+def _steps(job: Job) -> str:
+    """How far an experiment is, and for how long it will go on by the pace so far."""
+    done, total = len(job.rounds), job.request.experiment.total
+    words = text("measure.steps", done=done, total=total)
+    if not done or job.started is None or total <= done:
+        return words
+    return words + text("measure.left", seconds=max(1, round((time.time() - job.started) / done * (total - done))))
 
 
 def _start(key: str, requests: Callable[[], Sequence[Named]]) -> None:

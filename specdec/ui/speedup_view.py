@@ -2,35 +2,87 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import streamlit as st
 
-from specdec import metrics, replay, theory
+from specdec import experiments, metrics, replay, theory
+from specdec.asked import AskedFinding, EveryPlace
+from specdec.busy import BusyFinding
 from specdec.catalogue import DEFAULT_PAIR
 from specdec.engine import RunRequest
+from specdec.experiments import Guesses
+from specdec.measure_analysis import ALL
 from specdec.trace import Trace
-from specdec.ui import lesson, measuring, run_figures, speedup_figures
+from specdec.ui import lesson, measure_controls, measuring, run_figures, speedup_figures
 from specdec.ui.charts import View
 from specdec.ui.explain import literal, origin_text
 from specdec.ui.lesson import text
 from specdec.ui.speedup_figures import Inputs
 
 EVERY = "every"  # the series that measures some γ
+ASKED = "asked"  # the one that asks the drafter at every place
 MEASURED = (1, 2, 4, 8, 16)
 
 
 def _take() -> None:
-    """Put the sliders where a recorded run was."""
+    """Put the sliders where a recorded run, or a measurement, was."""
     state, name = st.session_state, st.session_state.take
+    taken = _of_run(name) or measured_values().get(name)
+    if taken is None:
+        return
+    state.alpha, state.gamma = round(taken.alpha, 2), max(1, min(24, taken.draft_length))
+    if taken.cost is not None:
+        state.cost, state.slope = min(1.0, round(taken.cost, 2)), min(0.5, round(max(0.0, taken.slope or 0.0), 2))
+    words = "speedup.taken" if taken.cost is not None else "speedup.taken.part"
+    state["_taken"] = (text(words, name=literal(name), origin=literal(taken.origin)), _values())
+
+
+@dataclass(frozen=True)
+class Taken:
+    """Where a run or a measurement puts the sliders. cost, slope: None where no plain step was measured."""
+
+    alpha: float
+    draft_length: int
+    cost: float | None
+    slope: float | None
+    origin: str
+
+
+def _of_run(name: str) -> Taken | None:
     trace = lesson.runs().get(name)
     if trace is None:
-        return
+        return None
     figures, costs = metrics.summary(trace), replay.costs_of(trace)
-    state.alpha = round(figures.acceptance_rate or 0.0, 2)
-    state.gamma = max(1, min(24, round(metrics.usual_draft_length(trace))))
-    if costs is not None:
-        state.cost, state.slope = min(1.0, round(costs.draft, 2)), min(0.5, round(costs.verify, 2))
-    words = "speedup.taken" if costs is not None else "speedup.taken.part"
-    state["_taken"] = (text(words, name=literal(name), origin=literal(origin_text(trace))), _values())
+    return Taken(
+        figures.acceptance_rate or 0.0,
+        round(metrics.usual_draft_length(trace)),
+        costs.draft if costs else None,
+        costs.verify if costs else None,
+        origin_text(trace),
+    )
+
+
+def measured_values() -> dict[str, Taken]:
+    """What was measured on many prompts: the arms of the measurements, and the batched passes over a single request."""
+    found = {}
+    busy = measuring.finding("busy", BusyFinding) or experiments.recorded("busy", BusyFinding)
+    if busy is not None and busy.passes and busy.passes[0].at_once == 1:
+        at, lengths = busy.passes[0], busy.draft_lengths
+        # The straight line through v(0) = 1 that lies nearest to the measured v(γ).
+        slope = sum(n * (v - 1) for n, v in zip(lengths, at.ratios, strict=True)) / sum(n * n for n in lengths)
+        length = busy.best(at)[0]
+        found[text("speedup.take.passes", drafter=busy.drafter)] = Taken(busy.alpha, length, at.cost, slope, busy.where)
+    for label, made in measure_controls.measurements().items():
+        for figures in measure_controls.analysis_of(made).of(ALL):
+            if not figures.arm.drafter or figures.acceptance_rate is None or not figures.mean_draft_length:
+                continue
+            length, ratio = figures.mean_draft_length, figures.verify_ratio
+            slope = None if ratio is None else (ratio - 1) / length
+            origin = f"{made.origin.target}, {made.origin.machine}, {made.origin.created[:10]}"
+            name = text("speedup.take.arm", arm=figures.arm.name, label=label)
+            found[name] = Taken(figures.acceptance_rate, round(length), figures.cost_coefficient, slope, origin)
+    return found
 
 
 def _values() -> tuple[float, ...]:
@@ -73,8 +125,8 @@ def sliders(*, take: bool = True) -> Inputs:
         bind="query-params",
         persist_state="session",
     )
-    runs = list(lesson.runs())
-    if take and runs:
+    runs = [*lesson.runs(), *measured_values()] if take else []
+    if runs:
         st.menu_button(text("speedup.take"), runs, icon=":material/tune:", key="take", on_click=_take, width="stretch")
         words, values = st.session_state.get("_taken", ("", ()))
         if values == _values():  # said only while it is true
@@ -128,7 +180,9 @@ def _view(view: View, name: str) -> None:
 
 
 def _replay(trace: Trace) -> None:
-    found = replay.every_draft_length(trace)
+    asked = measuring.finding(ASKED, AskedFinding)
+    exact = asked is not None and asked.fits(trace)
+    found = asked.every_draft_length() if exact else replay.every_draft_length(trace)
     if not found:
         st.info(text("run.none"))
         return
@@ -142,8 +196,13 @@ def _replay(trace: Trace) -> None:
     ]
     clockless = costs is None or st.toggle(text("speedup.clockless"), key="clockless", help=text("speedup.clockless.help"))
     _view(run_figures.one_run_every_length(trace, found, None if clockless else costs, measured), "replay")
-    if trace.pair.name == DEFAULT_PAIR:
+    if trace.pair.name == DEFAULT_PAIR and trace.settings.drafter != Guesses.name:
         measuring.panel(EVERY, label=text("speedup.measure"), requests=lambda: _requests(trace))
+        if trace.settings.greedy:
+            measuring.panel(ASKED, label=text("speedup.ask"), requests=lambda: [_ask(trace)])
+    if exact:
+        lesson.kind(" ".join([_asked(asked, trace), literal(origin_text(trace))]))
+        return
     notes = [text("speedup.kind.replay.exact" if trace.settings.greedy else "speedup.kind.replay.sampled")]
     if trace.settings.drafter in replay.LOOKING_BACK:
         notes.append(text("speedup.kind.replay.back"))
@@ -151,6 +210,21 @@ def _replay(trace: Trace) -> None:
     if measured:
         notes.append(text("speedup.kind.replay.now"))
     lesson.kind(" ".join([*notes, literal(origin_text(trace))]))
+
+
+def _asked(asked: AskedFinding, trace: Trace) -> str:
+    """What sort of figure it is, and whether it tells the rounds that the run itself had."""
+    words = text("speedup.kind.asked", count=len(asked.proposed))
+    if trace.settings.adaptive:
+        return words
+    told, had = int(asked.replay(trace.settings.draft_length).rounds), len(trace.rounds)
+    which = "same" if told == had else "other"
+    return f"{words} {text(f'speedup.asked.{which}', gamma=trace.settings.draft_length, told=told, had=had)}"
+
+
+def _ask(trace: Trace) -> tuple[str, RunRequest]:
+    asked = EveryPlace(prompt_ids=trace.prompt_ids, output_ids=trace.output_ids)
+    return text("speedup.ask.name"), RunRequest(prompt=trace.prompt, settings=trace.settings, experiment=asked)
 
 
 def _requests(trace: Trace) -> list[tuple[str, RunRequest]]:

@@ -1,0 +1,125 @@
+"""Figures of what was measured by experiments: batched passes, drafters down to a random one, laws, number formats."""
+
+from __future__ import annotations
+
+from specdec.busy import BusyFinding
+from specdec.law import Comparison
+from specdec.precision import Text
+from specdec.ui import charts
+from specdec.ui.charts import BONUS, KEPT, LEFT, P, Q, View
+from specdec.ui.explain import visible
+
+V_COLOURS = ("#E69F00", LEFT, "#7a3e00")
+
+
+def busy_measured(found: BusyFinding, *, alpha: float) -> View:
+    """v(γ, B) as measured, and the speed-up of the best measured γ that remains, at the α of the passes and of the slider."""
+    counts = [at.at_once for at in found.passes]
+    data = []
+    for index, length in enumerate(found.draft_lengths):
+        ratios = [at.ratios[index] for at in found.passes]
+        line = charts.line(
+            counts, ratios, f"v, γ = {length}", V_COLOURS[index % 3], dash="dash", hover=f"B = %{{x}}, γ = {length}: v = %{{y:.2f}}"
+        )
+        data.append(line | {"mode": "lines+markers"})
+    best = [found.best(at) for at in found.passes]
+    other = [found.best(at, alpha=alpha) for at in found.passes]
+    hover = [f"B = {b}: {speed:.2f}× with γ = {n}" for b, (n, speed) in zip(counts, other, strict=True)]
+    line = charts.line(counts, [s for _, s in other], f"speed-up at the slider's α = {alpha:.2f}", Q, dash="dot")
+    data.append(line | {"mode": "lines+markers", "hovertext": hover, "hoverinfo": "text", "hovertemplate": None})
+    hover = [f"B = {b}: {speed:.2f}× with γ = {n}" for b, (n, speed) in zip(counts, best, strict=True)]
+    line = charts.line(counts, [s for _, s in best], f"speed-up at the measured α = {found.alpha:.2f}", P, width=4)
+    data.append(line | {"mode": "lines+markers", "hovertext": hover, "hoverinfo": "text", "hovertemplate": None})
+    stops = found.stops_at()
+    if stops is not None:
+        speed = dict(zip(counts, best, strict=True))[stops][1]
+        data.append(charts.points([stops], [speed], "no longer pays", BONUS, symbol="x", size=15))
+    shape, words = charts.flat(1, "1×: plain decoding")
+    figure = charts.figure(
+        data,
+        x="requests in one pass, B",
+        y="speed-up · v",
+        shapes=[shape],
+        notes=[words],
+        xaxis={"type": "log", "tickvals": counts, "ticktext": [str(b) for b in counts]},
+        yaxis={"rangemode": "tozero"},
+    )
+    rows = [
+        {
+            "B": at.at_once,
+            "plain pass (ms)": 1000 * at.plain,
+            "fastest (ms)": 1000 * at.fastest,
+            "slowest (ms)": 1000 * at.slowest,
+            "c": at.cost,
+            **{f"v, γ {n}": v for n, v in zip(found.draft_lengths, at.ratios, strict=True)},
+            "best γ": length,
+            "speed-up": speed,
+            "turns": at.turns,
+        }
+        for at, (length, speed) in zip(found.passes, best, strict=True)
+    ]
+    told = " ".join(f"B {b}: {speed:.2f} times at γ {n}." for b, (n, speed) in zip(counts, best, strict=True))
+    return View(figure, f"Measured passes over several requests, and the speed-up that remains. {told}", rows)
+
+
+def law_bars(seen: Comparison, counts: tuple[int, int]) -> View:
+    """Shares of the commonest tokens (or texts), speculative beside alone; the target's own probability where it is known."""
+    x = [charts.escape(label) for label in seen.labels]
+    shares = [[n / max(1, total) for n in kind] for kind, total in zip((seen.speculative, seen.alone), counts, strict=True)]
+    data = []
+    for name, values, numbers, colour, hatched in (
+        ("speculative", shares[0], seen.speculative, KEPT, False),
+        ("target alone", shares[1], seen.alone, P, True),
+    ):
+        hover = [f"{label}, {name}: {n}, a share of {v:.3f}" for label, n, v in zip(x, numbers, values, strict=True)]
+        data.append(charts.bars(x, charts.numbers(values), name, colour, hatched=hatched, hover=hover))
+    if seen.exact is not None:
+        hover = [f"{label}: target p = {p:.3f}" for label, p in zip(x, seen.exact, strict=True)]
+        line = {"color": BONUS, "width": 3}
+        points = charts.points([], [], "target p, exact", BONUS, hover=hover)
+        marker = {"symbol": "line-ew-open", "size": 26, "color": BONUS, "line": line}
+        data.append(points | {"x": x, "y": charts.numbers(seen.exact), "marker": marker})
+    figure = charts.figure(data, x="what came next", y="share", xaxis={"type": "category"}, yaxis={"rangemode": "tozero"})
+    rows = [
+        {"text": visible(label), "speculative": a, "alone": b, **({"target p": seen.exact[i]} if seen.exact is not None else {})}
+        for i, (label, a, b) in enumerate(zip(seen.labels, seen.speculative, seen.alone, strict=True))
+    ]
+    told = "; ".join(f"{visible(r['text'])} {r['speculative']} and {r['alone']}" for r in rows)
+    return View(figure, f"How often each came, speculative and alone: {told}.", rows)
+
+
+def two_logits(one: Text) -> View:
+    """The two tokens at the place where texts part, as the one-token pass and as the verifying pass computed their logits.
+
+    Only the difference decides, so what is drawn is the lead of the first token over the second one.
+    """
+    parted = one.passes
+    leads = [a - b if a is not None and b is not None else None for a, b in (parted.first_logits, parted.second_logits)]
+    x = ["one-token pass", "verifying pass"]
+    first, second = charts.escape(parted.first), charts.escape(parted.second)
+    logits = (parted.first_logits, parted.second_logits)
+    hover = [f"{name}: {first} {_number(a)}, {second} {_number(b)}" for name, (a, b) in zip(x, logits, strict=True)]
+    data = [charts.bars(x, leads, "lead", P, hover=hover)]
+    data[0]["marker"]["color"] = [KEPT if (lead or 0) > 0 else LEFT for lead in leads]
+    data[0] |= {"text": [f"{first} {_number(a)} · {second} {_number(b)}" for a, b in logits], "textposition": "outside"}
+    data[0] |= {"cliponaxis": False}
+    shape, _ = charts.flat(0, "")
+    most = max(abs(lead or 0) for lead in leads) or 1.0
+    figure = charts.figure(
+        data,
+        x="",
+        y=f"logit of {first} − logit of {second}",
+        height=280,
+        shapes=[shape],
+        legend=False,
+        yaxis={"range": [-1.5 * most, 1.5 * most]},
+        xaxis={"type": "category"},
+    )
+    rows = [{"pass": name, "first": a, "second": b} for name, (a, b) in zip(x, logits, strict=True)]
+    return View(
+        figure, f"The lead of one token over the other: {leads[0]} in a one-token pass, {leads[1]} in a verifying pass.", rows
+    )
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.5f}".rstrip("0").rstrip(".")
