@@ -1,4 +1,4 @@
-"""`python -m specdec experiment`: the measurements of the teaching pages, made again; it made the shipped ones in assets/experiments.
+"""`python -m specdec experiment`: the measurements of the teaching pages, made again; those in assets/experiments came of it.
 
     python -m specdec experiment busy                      # prints what was found
     python -m specdec experiment law --count 400 --out assets/experiments
