@@ -45,21 +45,15 @@ def poor_draft(now: Inputs, runs: Mapping[str, Trace]) -> View:
         charts.line(x, chosen, f"formula, γ = {now.draft_length}", P, width=4, hover="α %{x:.2f}: %{y:.2f}×"),
         charts.points([now.alpha], [float(now.speedup(now.draft_length))], "where the sliders are", LEFT, symbol="x", size=14),
     ]
+    top = min(8.0, max(3.0, float(now.speedup(now.draft_length, 1.0)) * 1.05))
     found = measured(runs)
     if found:
         names = [trace.settings.drafter for _, trace, _ in found]
-        data.append(
-            charts.points(
-                [s.acceptance_rate for *_, s in found],
-                [s.speedup for *_, s in found],
-                "recorded runs, measured",
-                KEPT,
-                hover=[_hover(*f) for f in found],
-                labels=names,
-            )
-        )
-    shape, words = charts.flat(1, "1×: plain decoding")
-    top = max(3.0, float(now.speedup(now.draft_length, 1.0)) * 1.05)
+        at = [s.acceptance_rate for *_, s in found], [s.speedup for *_, s in found]
+        places = charts.free_places(*at, names, width=1.02, height=top)
+        hover = [_hover(*f) for f in found]
+        data.append(charts.points(*at, "recorded runs, measured", KEPT, hover=hover, labels=names, places=places))
+    shape, words = charts.flat(1, "1×: plain decoding", right=True)
     figure = charts.figure(
         data,
         x="acceptance rate α",
@@ -67,7 +61,7 @@ def poor_draft(now: Inputs, runs: Mapping[str, Trace]) -> View:
         shapes=[shape],
         notes=[words],
         xaxis={"range": [0, 1.02]},
-        yaxis={"range": [0, min(top, 8)], "ticksuffix": "×"},
+        yaxis={"range": [0, top], "ticksuffix": "×"},
     )
     rows = [{"α": float(a), "speed-up": float(s), "at the best γ": float(b)} for a, s, b in zip(x[::5], chosen[::5], best[::5])]
     rows += [{"α": s.acceptance_rate, "speed-up": s.speedup, "at the best γ": f"measured: {name}"} for name, _, s in found]

@@ -51,8 +51,14 @@ def _poor(controls: Callable[[], object]) -> None:
     )
     measuring.panel(DRAFTERS, label=text("limits.measure"), requests=lambda: _requests(prompt, now.draft_length))
     one = next(iter(same.values()), None)
-    said = text("limits.kind.same", prompt=one.prompt[:80], origin=origin_text(one)) if one else ""
+    said = text("limits.kind.same", prompt=_shortened(one.prompt), origin=origin_text(one)) if one else ""
     lesson.kind(f"{text('limits.kind.poor')} {literal(said)}")
+
+
+def _shortened(prompt: str, longest: int = 80) -> str:
+    """The beginning of a prompt on one line."""
+    line = " ".join(prompt.split())
+    return line if len(line) <= longest else f"{line[:longest].rsplit(' ', 1)[0]} …"
 
 
 def _requests(prompt: str, length: int) -> list[tuple[str, RunRequest]]:
