@@ -101,10 +101,10 @@ def points(
     return made
 
 
-def free_places(x, y, labels: Sequence[str], *, width: float, height: float, size: tuple[int, int] = (620, 240)) -> list[str]:
+def free_places(x, y, labels: Sequence[str], *, width: float, height: float, size: tuple[int, int] = (330, 240)) -> list[str]:
     """Where the words of each point go so that they cover neither each other nor a point, as far as there is a free side.
 
-    width, height: of the axes, in their units. size: of the plot in pixels, about.
+    width, height: of the axes, in their units, which begin at 0. size: of the plot in pixels, about; a phone has the least.
     """
     across, up = width / size[0], height / size[1]  # axis units for a pixel
     points_at = list(zip(map(float, x), map(float, y), strict=True))
@@ -119,7 +119,7 @@ def free_places(x, y, labels: Sequence[str], *, width: float, height: float, siz
             "top center": (px - half, px + half, py + 9 * up, py + 27 * up),
             "bottom center": (px - half, px + half, py - 27 * up, py - 9 * up),
         }
-        free = [name for name, box in sides.items() if box[0] >= 0 and not any(_meet(box, other) for other in taken)]
+        free = [name for name, box in sides.items() if 0 <= box[0] and box[1] <= width and not any(_meet(box, other) for other in taken)]
         chosen.append(free[0] if free else "middle right")
         taken.append(sides[chosen[-1]])
     return chosen
