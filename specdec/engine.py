@@ -30,7 +30,8 @@ __all__ = ["BusyError", "Engine", "Job", "Lease", "Limits", "Progress", "RunRequ
 log = logging.getLogger(__name__)
 
 PROGRESS_INTERVAL = 0.1  # seconds between two progress records of the same stage
-TRACE_INTERVAL = 0.4  # seconds between two traces of a run that goes on; pages look about twice a second
+TRACE_INTERVAL = 0.4  # seconds between two traces of a run that goes on; a page looks about twice a second,
+TRACES = 20.0  # or less often where many are served: traces that all runs together may have in a second
 
 
 class Decoding(Protocol):
@@ -283,7 +284,7 @@ class Engine:
         if job.first_round is None:
             job.first_round = now
         job.rounds.append(outcome)
-        if now - one.looked > TRACE_INTERVAL:
+        if now - one.looked > max(TRACE_INTERVAL, len(self._turns) / TRACES):
             job.trace, one.looked = one.run.trace(), now
         if job.message:
             self._end_served(one, "stopped")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import streamlit as st
 
 from specdec import metrics
@@ -69,6 +71,12 @@ def loading_text(progress: Progress) -> str:
     return parts if not left else f"{parts}, about {max(1, round(left))} s left"
 
 
+def made_so_far(shown: Shown | None) -> Trace | None:
+    """The trace of what the stage shows, with all rounds that there are: that of a run that goes on may be a few rounds behind."""
+    job, trace = (shown.job, shown.result) if shown is not None else (None, None)
+    return dataclasses.replace(trace, rounds=tuple(job.rounds)) if trace is not None and job is not None and job.active else trace
+
+
 def strip(trace: Trace | None) -> None:
     """The run's own figures; what each means shows on hover. Before there are any, the same boxes with a dash."""
     figures = metrics.summary(trace) if trace is not None else None
@@ -102,12 +110,12 @@ def default_selection(rounds: tuple[Round, ...] | list[Round]) -> Selection | No
     return {"round": 0, "token": "outcome"} if rounds else None
 
 
-def detail(trace: Trace | None, selected: Selection | None, *, charts: bool = True) -> None:
+def detail(trace: Trace | None, selected: Selection | None, *, charts: bool = True, any_token: bool = True) -> None:
     """p and q at the selected token's place, the rule with its numbers, and what the target drew from.
 
-    charts: False leaves their places empty.
+    charts: False leaves their places empty. any_token: show a telling one when none was selected.
     """
-    selected = selected or (default_selection(trace.rounds) if trace else None)
+    selected = selected or (default_selection(trace.rounds) if trace and any_token else None)
     if trace is None or selected is None or selected["round"] >= len(trace.rounds):
         st.caption(text("detail.pick"))
         return
