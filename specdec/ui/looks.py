@@ -17,7 +17,7 @@ import streamlit as st
 
 from specdec.engine import Job, shared
 
-LOOKS = 16.0  # that all tabs together may take in a second
+LOOKS = 10.0  # that all tabs together may take in a second
 SHORTEST = 0.5  # seconds between two looks of one tab; the stage takes one to three to show a round
 JITTER = 0.15  # tabs that began together do not look together for ever
 SCRIPTS = 2  # that run at once

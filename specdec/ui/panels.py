@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 
 import streamlit as st
 
 from specdec import metrics
-from specdec.engine import Progress, shared
+from specdec.engine import Job, Progress, shared
 from specdec.trace import Round, Trace
 from specdec.ui.explain import against_plain, day, explain, literal, origin_text
 from specdec.ui.figures import CHART, distribution_figure, overlap_figure
@@ -47,11 +48,23 @@ def view_of(shown: Shown | None) -> StageView:
         state="loading" if waiting and engine.state == "loading" else job.state,
         rounds=tuple(job.rounds),
         method=job.request.method,
-        message=job.message or (loading_text(job.progress) if waiting and job.progress else ""),
+        message=job.message or _waiting_text(job),
         queue=job.position + 1 if waiting else None,
         progress=job.progress.fraction if job.progress else None,
         plain_step_seconds=job.trace.plain_step_seconds if job.trace else None,
     )
+
+
+def _waiting_text(job: Job) -> str:
+    """What somebody reads whose run has no round yet: how loading goes, or its place, and the time left where that can be told."""
+    if job.state == "queued" and job.progress:
+        return loading_text(job.progress)
+    left = round(job.due - time.time()) if job.due is not None else 0
+    if job.rounds or not job.active or left < 2:
+        return ""
+    if job.state == "queued":
+        return text("wait.queue", before=job.position, seconds=left)
+    return text("wait.first", before=job.ahead, seconds=left) if job.ahead else text("wait.next", seconds=left)
 
 
 def _kept_label(shown: Shown) -> str:
