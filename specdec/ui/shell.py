@@ -6,6 +6,8 @@ from pathlib import Path
 
 import streamlit as st
 
+from specdec.ui import looks
+
 ROOT = Path(__file__).resolve().parents[2]
 
 st.set_page_config(
@@ -33,5 +35,6 @@ page = st.navigation(
     ],
     position="top",
 )
-page.run()
+with looks.turn():
+    page.run()
 st.html(f"<script>{(ROOT / 'assets' / 'app.js').read_text()}</script>", unsafe_allow_javascript=True)
