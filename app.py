@@ -23,6 +23,7 @@ if str(ROOT) not in sys.path:
 
 from specdec import engine  # noqa: E402 - the folder has to be on the path first
 from specdec.catalogue import DEFAULT_PAIR  # noqa: E402
+from specdec.ui.served import TEXTS  # noqa: E402
 
 PRELOAD_DELAY = 3.0  # seconds; the first page comes before the models, and importing torch would slow it down
 
@@ -57,4 +58,4 @@ async def readyz(_request: Request) -> JSONResponse:
     return JSONResponse(body, status_code=200 if shared.state == "ready" else 503)
 
 
-app = st.App(str(ROOT / "specdec" / "ui" / "shell.py"), lifespan=lifespan, routes=[Route("/readyz", readyz)])
+app = st.App(str(ROOT / "specdec" / "ui" / "shell.py"), lifespan=lifespan, routes=[Route("/readyz", readyz), TEXTS])

@@ -7,7 +7,7 @@
         lesson.table(rows, name="…")        # the same data, to read and to download
     lesson.sources("speedup")               # at the end
 
-Texts come from assets/texts/lessons.en.json by name.
+Texts come from assets/texts/lessons.*.json by name.
 """
 
 from __future__ import annotations
@@ -15,37 +15,24 @@ from __future__ import annotations
 import csv
 import html
 import io
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
 from typing import Any
 
 import streamlit as st
 
+from specdec import texts as _texts
 from specdec.trace import Trace
 from specdec.ui import session
 from specdec.ui.session import ROOT
+from specdec.ui.texts import text
 
 CHART = {"displayModeBar": False, "responsive": True, "scrollZoom": False}
 
 Row = dict[str, Any]
 
 
-@cache
-def _texts(language: str) -> dict[str, Any]:
-    return json.loads((ROOT / "assets" / "texts" / f"lessons.{language}.json").read_text(encoding="utf-8"))
-
-
-def text(name: str, /, **values: Any) -> str:
-    """The text called `name` with `values` put in."""
-    found = _texts("en")[name]
-    return found.format(**values) if values else found
-
-
-def texts(name: str) -> Any:
-    """A list or a table of texts."""
-    return _texts("en")[name]
+texts = _texts.get  # a list or a table of texts
 
 
 @contextmanager

@@ -15,12 +15,13 @@ markup.
 from __future__ import annotations
 
 import hashlib
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
 import streamlit as st
 
+from specdec.texts import FOLDER, language
 from specdec.ui.stage_view import StageView
 
 __all__ = ["Selection", "StageView", "stage"]
@@ -41,7 +42,7 @@ def stage(view: StageView, *, key: str = "stage") -> Selection | None:
     The answer survives page switches. Call it at the same place of the page in every run of the script, once a run, with one
     `key`; inside a fragment that polls the engine only that fragment runs again. It is about 37 rem high where it is 70 rem wide.
     """
-    result = _component()(key=key, data=view.to_dict(), on_selected_change=lambda: None)
+    result = _component(language())(key=key, data=view.to_dict(), on_selected_change=lambda: None)
     store = f"_{key}_selected"
     if result.selected is not None:
         st.session_state[store] = result.selected
@@ -67,14 +68,14 @@ def _is_index(value: Any, length: int) -> bool:
 
 def _version() -> str:
     """Changes with every change of the browser's part, so that no browser mixes an old file with a new one."""
-    files = sorted(STATIC.glob("*.css")) + sorted(STATIC.glob("*.js"))
+    files = sorted(STATIC.glob("*.css")) + sorted(STATIC.glob("*.js")) + sorted(FOLDER.glob("*.json"))
     return hashlib.sha256(b"".join(f.read_bytes() for f in files)).hexdigest()[:12]
 
 
-@lru_cache(maxsize=1)
-def _component() -> Any:
-    """Registered once a process. The script only loads the real module, so that it is not sent again with every update."""
-    path = f"app/static/stage.js?v={_version()}"
+@cache
+def _component(code: str) -> Any:
+    """Registered once a process and language. The script only loads the real module, so that it is not sent again with every update."""
+    path = f"app/static/stage.js?v={_version()}&lang={code}"
     loader = f"""
 let stage;
 export default async (component) => {{
@@ -82,4 +83,4 @@ export default async (component) => {{
   try {{ return (await stage).default(component); }} catch (error) {{ stage = undefined; throw error; }}
 }}
 """
-    return st.components.v2.component("specdec_stage", js=loader)
+    return st.components.v2.component(f"specdec_stage_{code}", js=loader)
