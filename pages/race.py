@@ -7,6 +7,7 @@ import streamlit as st
 from specdec.ui import controls, later, race_view, session
 from specdec.ui.explain import literal
 from specdec.ui.race_stage import race_stage
+from specdec.ui.texts import text
 
 POLL = {"queued": 1.0, "running": 0.5}  # seconds between two looks at the engine
 
@@ -15,7 +16,7 @@ shown = race_view.shown()
 job = shown.job if shown is not None else None
 state = job.state if job is not None else None
 
-st.title("With and without: the same request on one clock", anchor=False)
+st.title(text("race.title"), anchor=False)
 with st.sidebar:
     controls.settings()
     race_view.kept(shown.result if shown is not None else None, name=shown.run if shown is not None else "")

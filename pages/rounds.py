@@ -7,6 +7,7 @@ import streamlit as st
 from specdec.ui import controls, later, panels, session, whole_run
 from specdec.ui.explain import literal
 from specdec.ui.stage import stage
+from specdec.ui.texts import text
 
 POLL = {"queued": 1.0, "running": 0.5}  # seconds between two looks at the engine
 
@@ -15,7 +16,7 @@ shown = session.shown()
 job = shown.job if shown is not None else None
 state = job.state if job is not None else None
 
-st.title("Run and watch: speculative decoding, round by round", anchor=False)
+st.title(text("rounds.title"), anchor=False)
 ended = shown.result if shown is not None and (job is None or not job.active) else None
 with st.sidebar:
     controls.settings()

@@ -23,7 +23,7 @@ import streamlit as st
 
 from specdec import texts as _texts
 from specdec.trace import Trace
-from specdec.ui import session
+from specdec.ui import links, session
 from specdec.ui.session import ROOT
 from specdec.ui.texts import text
 
@@ -48,30 +48,17 @@ def page(name: str, *, intro: bool = True) -> Iterator[None]:
 
 def choose(name: str, options: dict[str, str], label: str) -> str:
     """One of several views, as a row of buttons. The address has the name of the option, whatever the language: ?show=map."""
-    state, first = st.session_state, next(iter(options))
-    if name not in state:
-        wanted = st.query_params.get("show")
-        state[name] = wanted if wanted in options else first
     st.segmented_control(
         label,
         list(options),
         required=True,
         format_func=options.__getitem__,
-        key=name,
         label_visibility="collapsed",
         wrap=True,
-        on_change=_to_link,
-        args=(name, first),
         persist_state="session",
+        **links.choice("show", options, key=name),
     )
-    return state[name] or first
-
-
-def _to_link(name: str, usual: str) -> None:
-    if st.session_state[name] in (usual, None):
-        st.query_params.pop("show", None)
-    else:
-        st.query_params["show"] = st.session_state[name]
+    return st.session_state[name] or next(iter(options))
 
 
 def answer(sentence: str, *, good: bool = True) -> None:

@@ -129,7 +129,12 @@ def text_table(name: str) -> dict[str, str]:
 
 
 def _shows() -> set[str]:
-    return {*text_table("residual.views"), *text_table("speedup.views"), *text_table("limits.views"), *text_table("adopt.views")} | {
+    return {
+        *text_table("residual.views"),
+        *text_table("speedup.views"),
+        *text_table("limits.views"),
+        *text_table("adopt.views"),
+    } | {
         "whole",
         "close",
     }
@@ -154,9 +159,9 @@ SETTINGS: dict[str, Setting] = {
     "race": _one(("race",), _races),
     "show": _one((*TEACHING, "race"), _shows),
     "step": _whole(("walkthrough",), 1, 1, 8),
-    "dice_p": _number(("walkthrough",), 0.2, 0, 1),
-    "dice_q": _number(("walkthrough",), 0.5, 0.05, 1),
-    "dice_u": _number(("walkthrough",), 0.5, 0, 0.99),
+    "dice_p": Setting(pages=("walkthrough",), low=0, high=1),
+    "dice_q": Setting(pages=("walkthrough",), low=0.05, high=1),
+    "dice_u": Setting(pages=("walkthrough",), low=0, high=0.99),
     "own_text": _words(("walkthrough",), 300),
     "real_prompt": _words(("walkthrough",), 500),
     "from": Setting(pages=("residual",)),

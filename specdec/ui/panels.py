@@ -116,7 +116,7 @@ def detail(trace: Trace | None, selected: Selection | None, *, charts: bool = Tr
     said = explain(trace.settings, round_, token)
     rejected = next((i for i, d in enumerate(round_.drafts) if d.status == "rejected"), None)
     place = token if token < len(round_.drafts) else rejected
-    st.markdown(f"#### Round {round_.index + 1}: {said.title}")
+    st.markdown(f"#### {text('detail.round', round=round_.index + 1, title=said.title)}")
     left, right = st.columns(2, gap="large")
     with left:
         if place is not None:
