@@ -10,7 +10,7 @@ from specdec.catalogue import DEFAULT_PAIR
 from specdec.engine import RunRequest
 from specdec.errors import SpecdecError, TraceError
 from specdec.trace import Settings, Trace
-from specdec.ui import links, session
+from specdec.ui import links, recordings, session
 from specdec.ui.texts import examples, text
 
 PROMPT_CHARACTERS = 8_000  # the prompt stands in the address as well
@@ -37,6 +37,8 @@ def read() -> RunRequest:
 def _run(start: Callable[[RunRequest], None]) -> None:
     try:
         start(read())
+        for name in ("recording", "race"):
+            links.put(name, None)
     except SpecdecError as error:
         session.notice(str(error))
 
@@ -49,8 +51,11 @@ def _example() -> None:
     st.session_state.prompt = examples()[st.session_state.example]
 
 
-def _play() -> None:
-    session.show(session.recording(st.session_state.recording))
+def _play(key: str) -> None:
+    """Put a shipped recording or a kept run on the stage; the address names only what everybody has."""
+    kept = recordings.RUNS.kept.get(key)
+    session.show(session.recording(key) if kept is None else session.kept(key, kept))
+    links.put("recording", key if kept is None else None)
 
 
 def _open() -> None:
@@ -59,10 +64,10 @@ def _open() -> None:
         return
     try:
         if file.size > FILE_MEGABYTES * 2**20:
-            raise TraceError(f"This file has {file.size / 2**20:.0f} MB, a trace has {FILE_MEGABYTES} at most: choose another one.")
+            raise TraceError(text("file.too_large", size=file.size / 2**20, most=FILE_MEGABYTES))
         session.show_file(Trace.from_json(file.getvalue()), name=file.name, run=file.file_id)
     except SpecdecError as error:
-        session.notice(f"{file.name} was not opened, everything stays as it was. {error}")
+        session.notice(text("file.refused", name=file.name, why=error))
 
 
 def prompt_bar(*, active: bool, run: str = "run", start: Callable[[RunRequest], None] = session.run) -> None:
@@ -186,19 +191,11 @@ def settings() -> None:
 
 
 def runs(trace: Trace | None, *, name: str) -> None:
-    """Recorded and saved runs, for the sidebar. trace: the run on the stage, once it has ended."""
+    """Recorded, kept and saved runs, for the sidebar. trace: the run on the stage, once it has ended. name: its identity."""
     st.subheader(text("runs"), anchor=False)
-    recorded = session.recordings()
-    st.menu_button(
-        text("recordings"),
-        list(recorded),
-        icon=":material/movie:",
-        key="recording",
-        on_click=_play,
-        format_func=lambda key: recorded[key].title or key,
-        disabled=not recorded,
-        width="stretch",
-    )
+    recordings.chooser(recordings.RUNS, session.recordings(), _play, key="recording")
+    suggested = (trace.title or trace.prompt) if trace is not None else ""
+    recordings.keeper(recordings.RUNS, trace, name.removeprefix("kept-"), suggested, _play)
     st.download_button(
         text("download"),
         data=trace.to_json if trace is not None else b"",  # made when the button is pressed, not with every picture
