@@ -47,12 +47,19 @@ def table(code: str) -> Mapping[str, Any]:
 
 
 def get(name: str) -> Any:
-    """The text, the list or the table called `name`; what is missing in a table or list is English."""
+    """The text, the list or the table called `name`; what is missing in it is English."""
     usual = table(ENGLISH)[name]
-    found = table(language()).get(name, usual)
-    if isinstance(usual, dict) and found is not usual:
-        return usual | found
-    return usual if isinstance(usual, list) and len(found) != len(usual) else found
+    return _merged(usual, table(language()).get(name))
+
+
+def _merged(usual: Any, found: Any) -> Any:
+    if found is None or type(found) is not type(usual):
+        return usual
+    if isinstance(usual, dict):
+        return {name: _merged(words, found.get(name)) for name, words in usual.items()}
+    if isinstance(usual, list):
+        return [_merged(one, other) for one, other in zip(usual, found, strict=True)] if len(found) == len(usual) else usual
+    return found
 
 
 def text(name: str, /, **values: Any) -> str:

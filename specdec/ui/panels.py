@@ -61,12 +61,11 @@ def loading_text(progress: Progress) -> str:
     """ "Fetching the model: 34 of 93 MB, about 20 s left"."""
     parts = progress.stage[:1].upper() + progress.stage[1:]
     if progress.total:
-        mega = progress.total >= 1_000_000
-        parts += (
-            f": {progress.done / 1e6:.0f} of {progress.total / 1e6:.0f} MB" if mega else f": {progress.done} of {progress.total}"
-        )
+        mega = 1e6 if progress.total >= 1_000_000 else 1
+        name = "loading.mega" if mega > 1 else "loading.steps"
+        parts = text(name, stage=parts, done=progress.done / mega, total=progress.total / mega)
     left = progress.seconds_left
-    return parts if not left else f"{parts}, about {max(1, round(left))} s left"
+    return parts if not left else text("loading.left", stage=parts, seconds=max(1, round(left)))
 
 
 def strip(trace: Trace | None) -> None:

@@ -12,6 +12,7 @@ from specdec.engine import Job, RunRequest, shared
 from specdec.errors import SpecdecError, TraceError
 from specdec.race import Comparison, Race, Side, compare, first_difference
 from specdec.race_words import seconds, texts, verdict
+from specdec.texts import number
 from specdec.ui import lesson, links, session
 from specdec.ui import recordings as kept_races
 from specdec.ui.explain import day, literal, origin_text
@@ -230,7 +231,7 @@ def table(found: Comparison) -> str:
     """The two runs as a Markdown table, times apart from counts."""
 
     def per_pass(side: Side) -> str:
-        return "–" if side.tokens_per_pass is None else f"{side.tokens_per_pass:.2f}"
+        return "–" if side.tokens_per_pass is None else number(side.tokens_per_pass, ".2f")
 
     a, b = found.plain, found.speculative
     whole = found.whole
