@@ -128,7 +128,8 @@ def sliders() -> Two:
     for i, word in enumerate(words):
         with st.container(key=f"word{i}", horizontal=True, gap="small"):
             for letter in "pq":
-                label = f"{text(f'residual.{letter}')} {text("figure.others") if word == OTHERS else literal(visible(word))}"
+                shown = text("figure.others") if word == OTHERS else literal(visible(word))
+                label = f"{text(f'residual.{letter}')} {shown}"
                 key = f"{letter}{i}"
                 weights[letter].append(
                     st.slider(
