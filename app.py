@@ -23,6 +23,7 @@ if str(ROOT) not in sys.path:
 
 from specdec import engine  # noqa: E402 - the folder has to be on the path first
 from specdec.catalogue import DEFAULT_PAIR  # noqa: E402
+from specdec.ui.served import TEXTS  # noqa: E402
 
 # A pass gives the interpreter away thousands of times; whoever took it has to give it back soon, see specdec/ui/looks.py.
 sys.setswitchinterval(0.0005)
@@ -60,4 +61,4 @@ async def readyz(_request: Request) -> JSONResponse:
     return JSONResponse(body, status_code=200 if shared.state == "ready" else 503)
 
 
-app = st.App(str(ROOT / "specdec" / "ui" / "shell.py"), lifespan=lifespan, routes=[Route("/readyz", readyz)])
+app = st.App(str(ROOT / "specdec" / "ui" / "shell.py"), lifespan=lifespan, routes=[Route("/readyz", readyz), TEXTS])

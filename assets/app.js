@@ -6,3 +6,34 @@ if (!window.specdecKeys) {
     if (prompt && event.key === "Enter" && (event.ctrlKey || event.metaKey)) setTimeout(() => prompt.blur(), 100);
   }, true);
 }
+
+// "Copy link": the address of this page with every setting in it, those included that it leaves out because they are as usual.
+if (!window.specdecLink) {
+  window.specdecLink = true;
+  addEventListener("click", async (event) => {
+    const button = event.target.closest?.(".copy-link");
+    if (!button) return;
+    const link = new URL(location.href);
+    for (const [name, value] of Object.entries(JSON.parse(button.dataset.usual))) {
+      if (!link.searchParams.has(name)) link.searchParams.set(name, value);
+    }
+    const label = (button.dataset.label ??= button.textContent);
+    let done = true;
+    try {
+      await navigator.clipboard.writeText(link.href);
+    } catch {
+      done = copyByHand(link.href); // without https there is no clipboard
+    }
+    button.textContent = done ? button.dataset.done : button.dataset.failed;
+    setTimeout(() => (button.textContent = label), 2500);
+    if (!done) prompt(label, link.href);
+  });
+  const copyByHand = (text) => {
+    const area = document.body.appendChild(document.createElement("textarea"));
+    area.value = text;
+    area.select();
+    const done = document.execCommand("copy");
+    area.remove();
+    return done;
+  };
+}

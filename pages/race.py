@@ -7,13 +7,14 @@ import streamlit as st
 from specdec.ui import controls, later, looks, race_view, session
 from specdec.ui.explain import literal
 from specdec.ui.race_stage import race_stage
+from specdec.ui.texts import text
 
 session.lease()
 shown = race_view.shown()
 job = shown.job if shown is not None else None
 every = looks.pause(job)
 
-st.title("With and without: the same request on one clock", anchor=False)
+st.title(text("race.title"), anchor=False)
 with st.sidebar:
     controls.settings()
     race_view.kept(shown.result if shown is not None else None, name=shown.run if shown is not None else "")

@@ -7,6 +7,7 @@ import streamlit as st
 from specdec.ui import controls, later, looks, panels, session, whole_run
 from specdec.ui.explain import literal
 from specdec.ui.stage import chosen, stage
+from specdec.ui.texts import text
 
 session.lease()
 shown = session.shown()
@@ -14,7 +15,7 @@ job = shown.job if shown is not None else None
 active = job is not None and job.active
 every = looks.pause(job)
 
-st.title("Run and watch: speculative decoding, round by round", anchor=False)
+st.title(text("rounds.title"), anchor=False)
 ended = shown.result if shown is not None and not active else None
 with st.sidebar:
     controls.settings()

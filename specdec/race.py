@@ -40,6 +40,9 @@ class Race:
     speculative: Trace
     title: str = ""
 
+    def renamed(self, title: str) -> Race:
+        return dataclasses.replace(self, title=title)
+
     def to_json(self) -> str:
         """Compact JSON; the two traces in it are in the format of `specdec.trace`."""
         data = {"race": SCHEMA, "title": self.title, "plain": self.plain.to_dict(), "speculative": self.speculative.to_dict()}

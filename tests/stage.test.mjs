@@ -11,7 +11,8 @@ const { FAR_BEHIND, TextJoiner, catchUp, committedBy, draftLook, lanesOf, speaks
 );
 const { Player } = await import(`${folder}player.js`);
 const { announce, cardLabel, why } = await import(`${folder}reasons.js`);
-const { caption, num, pair, quoted, rule, spoken, time, visible } = await import(`${folder}words.js`);
+const { caption, num, pair, quoted, rule, spoken, time, use, visible } = await import(`${folder}words.js`);
+use(JSON.parse(readFileSync(new URL("../assets/texts/stage.en.json", import.meta.url), "utf8")));
 
 const samples = JSON.parse(readFileSync(process.env.STAGE_VIEWS, "utf8"));
 const view = (name) => samples[name].view;

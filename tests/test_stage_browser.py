@@ -31,7 +31,9 @@ def address(tmp_path_factory):
     """The harness page, served by Streamlit on a free port."""
     folder = tmp_path_factory.mktemp("stage")
     shutil.copytree(STATIC, folder / "static")
-    shutil.copy(HERE / "stage_harness.py", folder / "app.py")
+    shutil.copy(HERE / "stage_harness.py", folder)
+    served = "import streamlit as st\nfrom specdec.ui.served import TEXTS\napp = st.App('stage_harness.py', routes=[TEXTS])\n"
+    (folder / "app.py").write_text(served, encoding="utf-8")
     log = folder / "log"
     command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port=0", "--server.address=127.0.0.1"]
     options = ["headless=true", "enableStaticServing=true", "fileWatcherType=none"]

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from specdec.texts import separators, text
 from specdec.ui.explain import visible
 from specdec.ui.figures import BONUS, KEPT, LEFT, P, Q
 
@@ -15,8 +16,6 @@ __all__ = [
     "BONUS",
     "KEPT",
     "LEFT",
-    "LENGTH",
-    "SPEEDUP",
     "P",
     "Q",
     "View",
@@ -31,8 +30,6 @@ __all__ = [
 ]
 
 EDGE = "#6b7686"  # seen on white and on the dark background
-SPEEDUP = "speed-up (plain time / speculative time)"
-LENGTH = "draft length γ (tokens)"
 
 Figure = dict[str, Any]
 SLOWER_TO_FASTER = [[0.0, "#D55E00"], [0.5, "#f7f7f7"], [1.0, "#0072B2"]]  # 1.0 lies in the middle of the scale
@@ -47,9 +44,9 @@ class View:
     rows: list[dict[str, Any]]
 
 
-def escape(text: str) -> str:
+def escape(words: str) -> str:
     """Text of a model, or of a person, for a label: Plotly reads a little HTML there."""
-    return html.escape(visible(text), quote=True)
+    return html.escape(visible(words), quote=True)
 
 
 def numbers(values: Sequence[float]) -> list[float | None]:
@@ -189,7 +186,7 @@ def heat(x, y, z, *, label: str, hover: str, edge: bool = True) -> list[Figure]:
                 "line": {"color": EDGE, "width": 3, "dash": "dash"},
                 "showscale": False,
                 "hoverinfo": "skip",
-                "name": "1×: break-even",
+                "name": text("axis.even"),
                 "showlegend": True,
             }
         )
@@ -232,6 +229,7 @@ def figure(
         "data": data,
         "layout": {
             "height": height,
+            "separators": separators(),
             "margin": {"l": 8, "r": 12, "t": 40 if legend else 16, "b": 8},
             "showlegend": legend,
             "legend": below,

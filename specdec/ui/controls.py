@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import streamlit as st
@@ -11,7 +10,7 @@ from specdec.catalogue import DEFAULT_PAIR
 from specdec.engine import RunRequest
 from specdec.errors import SpecdecError, TraceError
 from specdec.trace import Settings, Trace
-from specdec.ui import session
+from specdec.ui import links, recordings, session
 from specdec.ui.texts import examples, text
 
 PROMPT_CHARACTERS = 8_000  # the prompt stands in the address as well
@@ -38,6 +37,8 @@ def read() -> RunRequest:
 def _run(start: Callable[[RunRequest], None]) -> None:
     try:
         start(read())
+        for name in ("recording", "race"):
+            links.put(name, None)
     except SpecdecError as error:
         session.notice(str(error))
 
@@ -50,8 +51,11 @@ def _example() -> None:
     st.session_state.prompt = examples()[st.session_state.example]
 
 
-def _play() -> None:
-    session.show(session.recording(st.session_state.recording))
+def _play(key: str) -> None:
+    """Put a shipped recording or a kept run on the stage; the address names only what everybody has."""
+    kept = recordings.RUNS.kept.get(key)
+    session.show(session.recording(key) if kept is None else session.kept(key, kept))
+    links.put("recording", key if kept is None else None)
 
 
 def _open() -> None:
@@ -60,42 +64,10 @@ def _open() -> None:
         return
     try:
         if file.size > FILE_MEGABYTES * 2**20:
-            raise TraceError(f"This file has {file.size / 2**20:.0f} MB, a trace has {FILE_MEGABYTES} at most: choose another one.")
+            raise TraceError(text("file.too_large", size=file.size / 2**20, most=FILE_MEGABYTES))
         session.show_file(Trace.from_json(file.getvalue()), name=file.name, run=file.file_id)
     except SpecdecError as error:
-        session.notice(f"{file.name} was not opened, everything stays as it was. {error}")
-
-
-def _drafter_from_link(offered: tuple[str, ...]) -> None:
-    """Streamlit would put the drafter's title into the address; a link has its name, whatever the language."""
-    if "drafter" not in st.session_state:
-        wanted = st.query_params.get("drafter")
-        st.session_state.drafter = wanted if wanted in offered else offered[0]
-        if wanted is not None and wanted != st.session_state.drafter:
-            del st.query_params["drafter"]
-
-
-def _whole_from_link(*names: str) -> None:
-    """An infinite number in a link would be an error page of Streamlit's; it falls back to the usual one, as any bad value does."""
-    bad = [name for name in names if name not in st.session_state and not _finite(st.query_params.get(name, "0"))]
-    for name in bad:
-        del st.query_params[name]
-    if bad:
-        st.rerun()  # the address as it was when the page was opened counts until then
-
-
-def _finite(number: str) -> bool:
-    try:
-        return math.isfinite(float(number))
-    except ValueError:
-        return False
-
-
-def _drafter_to_link(usual: str) -> None:
-    if st.session_state.drafter == usual:
-        st.query_params.pop("drafter", None)
-    else:
-        st.query_params["drafter"] = st.session_state.drafter
+        session.notice(text("file.refused", name=file.name, why=error))
 
 
 def prompt_bar(*, active: bool, run: str = "run", start: Callable[[RunRequest], None] = session.run) -> None:
@@ -113,6 +85,7 @@ def prompt_bar(*, active: bool, run: str = "run", start: Callable[[RunRequest], 
             placeholder=text("prompt.placeholder"),
             label_visibility="collapsed",
             bind="query-params",
+            disabled=links.locked("prompt"),
         )
         st.button(
             text(run),
@@ -123,53 +96,106 @@ def prompt_bar(*, active: bool, run: str = "run", start: Callable[[RunRequest], 
             help=text(f"{run}.help"),
             on_click=_run,
             args=(start,),
+            disabled=links.locked("run"),
         )
         st.button(text("stop"), icon=":material/stop:", key="stop", help=text("stop.help"), on_click=_stop, disabled=not active)
-        st.menu_button(text("examples"), list(examples()), icon=":material/lightbulb:", key="example", on_click=_example)
+        st.menu_button(
+            text("examples"),
+            list(examples()),
+            icon=":material/lightbulb:",
+            key="example",
+            on_click=_example,
+            disabled=links.locked("prompt") or links.locked("example"),
+        )
 
 
 def settings() -> None:
     """The settings of a run, for the sidebar."""
     offered = session.offered_drafters()
-    _whole_from_link("seed", "top_k")
-    _drafter_from_link(offered)
     st.selectbox(
         text("drafter.label"),
         offered,
-        key="drafter",
         format_func=lambda name: text(f"drafter.{name}.title"),
-        on_change=_drafter_to_link,
-        args=(offered[0],),
         persist_state="session",
+        **links.choice("drafter", offered),
     )
     st.caption(text(f"drafter.{st.session_state.drafter}.text"))
-    st.slider(text("draft_length.label"), 1, 12, 4, key="draft_length", help=text("draft_length.help"), bind="query-params")
-    st.toggle(text("adaptive.label"), key="adaptive", help=text("adaptive.help"), bind="query-params")
-    st.slider(text("temperature.label"), 0.0, 2.0, 0.0, 0.1, key="temperature", help=text("temperature.help"), bind="query-params")
     st.slider(
-        text("max_new_tokens.label"), 8, 256, 64, 8, key="max_new_tokens", help=text("max_new_tokens.help"), bind="query-params"
+        text("draft_length.label"),
+        1,
+        12,
+        4,
+        key="draft_length",
+        help=text("draft_length.help"),
+        bind="query-params",
+        disabled=links.locked("draft_length"),
+    )
+    st.toggle(
+        text("adaptive.label"), key="adaptive", help=text("adaptive.help"), bind="query-params", disabled=links.locked("adaptive")
+    )
+    st.slider(
+        text("temperature.label"),
+        0.0,
+        2.0,
+        0.0,
+        0.1,
+        key="temperature",
+        help=text("temperature.help"),
+        bind="query-params",
+        disabled=links.locked("temperature"),
+    )
+    st.slider(
+        text("max_new_tokens.label"),
+        8,
+        256,
+        64,
+        8,
+        key="max_new_tokens",
+        help=text("max_new_tokens.help"),
+        bind="query-params",
+        disabled=links.locked("max_new_tokens"),
     )
     with st.expander(text("more")):
-        st.number_input(text("seed.label"), 0, 2**31 - 1, 0, key="seed", help=text("seed.help"), bind="query-params")
-        st.number_input(text("top_k.label"), 0, 1000, 0, key="top_k", help=text("top_k.help"), bind="query-params")
-        st.slider(text("top_p.label"), 0.05, 1.0, 1.0, 0.05, key="top_p", help=text("top_p.help"), bind="query-params")
-        st.toggle(text("raw.label"), key="raw", help=text("raw.help"), bind="query-params")
+        st.number_input(
+            text("seed.label"),
+            0,
+            2**31 - 1,
+            0,
+            key="seed",
+            help=text("seed.help"),
+            bind="query-params",
+            disabled=links.locked("seed"),
+        )
+        st.number_input(
+            text("top_k.label"),
+            0,
+            1000,
+            0,
+            key="top_k",
+            help=text("top_k.help"),
+            bind="query-params",
+            disabled=links.locked("top_k"),
+        )
+        st.slider(
+            text("top_p.label"),
+            0.05,
+            1.0,
+            1.0,
+            0.05,
+            key="top_p",
+            help=text("top_p.help"),
+            bind="query-params",
+            disabled=links.locked("top_p"),
+        )
+        st.toggle(text("raw.label"), key="raw", help=text("raw.help"), bind="query-params", disabled=links.locked("raw"))
 
 
 def runs(trace: Trace | None, *, name: str) -> None:
-    """Recorded and saved runs, for the sidebar. trace: the run on the stage, once it has ended."""
+    """Recorded, kept and saved runs, for the sidebar. trace: the run on the stage, once it has ended. name: its identity."""
     st.subheader(text("runs"), anchor=False)
-    recorded = session.recordings()
-    st.menu_button(
-        text("recordings"),
-        list(recorded),
-        icon=":material/movie:",
-        key="recording",
-        on_click=_play,
-        format_func=lambda key: recorded[key].title or key,
-        disabled=not recorded,
-        width="stretch",
-    )
+    recordings.chooser(recordings.RUNS, session.recordings(), _play, key="recording")
+    suggested = (trace.title or trace.prompt) if trace is not None else ""
+    recordings.keeper(recordings.RUNS, trace, name.removeprefix("kept-"), suggested, _play)
     st.download_button(
         text("download"),
         data=trace.to_json if trace is not None else b"",  # made when the button is pressed, not with every picture

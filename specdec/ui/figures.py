@@ -10,13 +10,14 @@ import html
 from dataclasses import dataclass
 from typing import Any
 
+from specdec.texts import separators, text
 from specdec.trace import TOP, Draft, Outcome, Round, TokenProbability
 from specdec.ui.explain import number, plain, visible
 
 # Okabe-Ito, and a grey; each has at least 3:1 on the light and on the dark background.
 P, Q, KEPT, LEFT, BONUS = "#0072B2", "#8A94A3", "#009E73", "#D55E00", "#CC79A7"
 ROWS = 7  # tokens a figure shows by name; all others share one more row
-OTHERS = "all others"
+OTHERS = "all others"  # stands for them in a list of tokens; on screen it is text("figure.others")
 ROW_HEIGHT, MARGINS = 34, 78  # pixels
 
 CHART = {"displayModeBar": False, "responsive": True}  # how st.plotly_chart shows them
@@ -56,7 +57,7 @@ def rows_of(round_: Round, draft: Draft, *, limit: int = ROWS) -> list[Row]:
         rows.append(Row(label=texts[i], p=pi, q=qi, common=min(pi or 0, qi or 0), mark=marks.get(i, "")))
     shown = sum(r.common for r in rows)
     rest = Row(
-        label=OTHERS,
+        label=text("figure.others"),
         p=max(0.0, 1 - sum(r.p or 0 for r in rows)),
         q=max(0.0, 1 - sum(r.q or 0 for r in rows)),
         common=max(0.0, draft.overlap - shown),
@@ -75,17 +76,15 @@ def overlap_figure(round_: Round, draft: Draft) -> tuple[Figure, str]:
     rows = rows_of(round_, draft)
     y, hover = list(range(len(rows))), [_hover(r) for r in rows]
     data = [
-        _bars([i - 0.2 for i in y], [r.q or 0 for r in rows], "draft q", Q, hover=hover, hatched=True),
-        _bars([i + 0.2 for i in y], [r.p or 0 for r in rows], "target p", P, hover=hover),
+        _bars([i - 0.2 for i in y], [r.q or 0 for r in rows], text("figure.q"), Q, hover=hover, hatched=True),
+        _bars([i + 0.2 for i in y], [r.p or 0 for r in rows], text("figure.p"), P, hover=hover),
         {
-            **_bars(y, [r.common for r in rows], f"in common: {plain(number(draft.overlap))}", KEPT, width=0.84),
+            **_bars(y, [r.common for r in rows], text("figure.common", overlap=plain(number(draft.overlap))), KEPT, width=0.84),
             "marker": {"color": KEPT, "opacity": 0.38, "line": {"width": 1.5, "color": KEPT}},
             "hoverinfo": "skip",
         },
     ]
-    alt = "Draft and target distribution at this position. " + " ".join(
-        f"{visible(r.label)}: q {_value(r.q)}, p {_value(r.p)}." for r in rows
-    )
+    alt = text("figure.alt") + " " + " ".join(f"{visible(r.label)}: q {_value(r.q)}, p {_value(r.p)}." for r in rows)
     return _layout(data, rows), alt
 
 
@@ -94,7 +93,7 @@ def distribution_figure(outcome: Outcome, *, limit: int = ROWS) -> tuple[Figure,
     if not outcome.distribution:
         return None
     left = outcome.kind == "replacement" and outcome.residual_mass is not None
-    name, colour = ("residual", LEFT) if left else ("target p", P)
+    name, colour = (text("figure.residual"), LEFT) if left else (text("figure.p"), P)
     top = list(outcome.distribution[:limit])
     if outcome.id not in {t.id for t in top} and outcome.id is not None:
         known = next((t for t in outcome.distribution if t.id == outcome.id), None)
@@ -103,7 +102,7 @@ def distribution_figure(outcome: Outcome, *, limit: int = ROWS) -> tuple[Figure,
     rows = [Row(label=t.text, p=t.probability, q=None, mark=" ✓" if t.id == outcome.id else "") for t in top]
     rest = 1 - sum(r.p for r in rows)
     if rest > 5e-4:
-        rows.append(Row(label=OTHERS, p=rest, q=None, others=True))
+        rows.append(Row(label=text("figure.others"), p=rest, q=None, others=True))
     bars = _bars(
         list(range(len(rows))),
         [r.p for r in rows],
@@ -114,9 +113,8 @@ def distribution_figure(outcome: Outcome, *, limit: int = ROWS) -> tuple[Figure,
     )
     bars["marker"]["opacity"] = [1.0 if r.mark else 0.45 for r in rows]
     bars["marker"]["line"] = {"color": colour, "width": 1.5}
-    alt = f"{name.capitalize()} that {visible(outcome.text)} was drawn from. " + " ".join(
-        f"{visible(r.label)}: {_value(r.p)}." for r in rows
-    )
+    told = " ".join(f"{visible(r.label)}: {_value(r.p)}." for r in rows)
+    alt = f"{text('figure.drawn', name=name, token=visible(outcome.text))} {told}"
     return _layout([bars], rows, row_height=26, legend=False), alt
 
 
@@ -144,11 +142,12 @@ def _bars(
 def _layout(data: list[Figure], rows: list[Row], *, row_height: int = ROW_HEIGHT, legend: bool = True) -> Figure:
     labels = [f"<b>{_escape(r.label)}{r.mark}</b>" if r.mark else _escape(r.label) for r in rows]
     if rows[-1].others:
-        labels[-1] = f"<i>{OTHERS}</i>"
+        labels[-1] = f"<i>{text('figure.others')}</i>"
     return {
         "data": data,
         "layout": {
             "barmode": "overlay",
+            "separators": separators(),
             "height": MARGINS + row_height * (ROWS + 1),
             "margin": {"l": 8, "r": 12, "t": 34 if legend else 6, "b": 40},
             "showlegend": legend,
@@ -156,7 +155,7 @@ def _layout(data: list[Figure], rows: list[Row], *, row_height: int = ROW_HEIGHT
             "dragmode": False,
             "font": {"size": 14},
             "hoverlabel": {"align": "left"},
-            "xaxis": {"title": {"text": "probability"}, "rangemode": "tozero", "fixedrange": True, "tickformat": ".2~f"},
+            "xaxis": {"title": {"text": text("figure.probability")}, "rangemode": "tozero", "fixedrange": True, "tickformat": ".2~f"},
             "yaxis": {
                 "tickvals": list(range(len(rows))),
                 "ticktext": labels,
@@ -172,12 +171,12 @@ def _layout(data: list[Figure], rows: list[Row], *, row_height: int = ROW_HEIGHT
 
 
 def _hover(row: Row) -> str:
-    return f"{_escape(row.label)}<br>draft q {_value(row.q)}<br>target p {_value(row.p)}<br>in common {_value(row.common)}"
+    return f"{_escape(row.label)}<br>{text('figure.hover', q=_value(row.q), p=_value(row.p), common=_value(row.common))}"
 
 
 def _value(value: float | None) -> str:
-    return "less than the ten listed" if value is None else plain(number(value, 3))
+    return text("figure.less") if value is None else plain(number(value, 3))
 
 
-def _escape(text: str) -> str:
-    return html.escape(visible(text), quote=False)  # Plotly knows no &quot;
+def _escape(token: str) -> str:
+    return html.escape(visible(token), quote=False)  # Plotly knows no &quot;

@@ -9,7 +9,7 @@ from specdec.engine import RunRequest
 from specdec.goodness import ChiSquare
 from specdec.law import Law, LawFinding, compare
 from specdec.precision import Precision, PrecisionFinding, Text
-from specdec.ui import experiment_figures, lesson, measuring, session
+from specdec.ui import experiment_figures, lesson, links, measuring, session
 from specdec.ui.explain import literal, visible
 from specdec.ui.lesson import text, texts
 from specdec.ui.texts import examples
@@ -28,10 +28,9 @@ def law() -> None:
         place = st.segmented_control(
             text("residual.law.place"),
             list(names),
-            default="0",
             required=True,
             format_func=names.__getitem__,
-            key="law_place",
+            **links.choice("law_place", names),
             label_visibility="collapsed",
             wrap=True,
         )
@@ -49,9 +48,24 @@ def law() -> None:
         lesson.table(view.rows, name="residual-law")
     left, right = st.columns([2.4, 1], vertical_alignment="bottom")
     with left:
-        prompt = st.text_input(text("residual.law.prompt"), text("residual.law.example"), key="law_prompt", max_chars=400)
+        prompt = st.text_input(
+            text("residual.law.prompt"),
+            text("residual.law.example"),
+            key="law_prompt",
+            max_chars=400,
+            bind="query-params",
+            disabled=links.locked("law_prompt"),
+        )
     with right:
-        count = st.select_slider(text("residual.law.count"), COUNTS, 200, key="law_count", persist_state="session")
+        count = st.select_slider(
+            text("residual.law.count"),
+            COUNTS,
+            200,
+            key="law_count",
+            bind="query-params",
+            disabled=links.locked("law_count"),
+            persist_state="session",
+        )
     asked = Law(count=count, drafter=session.offered_drafters()[0])
     measuring.panel(
         LAW,
@@ -88,7 +102,14 @@ def precision() -> None:
             lesson.chart(view.figure, view.alt, key="chart_precision")
         rows = [row for one in found.texts for row in _rows(found, one)]
         lesson.table(rows, name="residual-precision")
-    prompt = st.text_input(text("residual.two.prompt"), next(iter(examples().values())), key="precision_prompt", max_chars=2000)
+    prompt = st.text_input(
+        text("residual.two.prompt"),
+        next(iter(examples().values())),
+        key="precision_prompt",
+        max_chars=2000,
+        bind="query-params",
+        disabled=links.locked("precision_prompt"),
+    )
     measuring.panel(
         PRECISION,
         label=text("residual.precision.run"),

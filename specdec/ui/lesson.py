@@ -7,7 +7,7 @@
         lesson.table(rows, name="…")        # the same data, to read and to download
     lesson.sources("speedup")               # at the end
 
-Texts come from assets/texts/lessons.en.json by name.
+Texts come from assets/texts/lessons.*.json by name.
 """
 
 from __future__ import annotations
@@ -15,37 +15,24 @@ from __future__ import annotations
 import csv
 import html
 import io
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
 from typing import Any
 
 import streamlit as st
 
+from specdec import texts as _texts
 from specdec.trace import Trace
-from specdec.ui import session
+from specdec.ui import links, session
 from specdec.ui.session import ROOT
+from specdec.ui.texts import text
 
 CHART = {"displayModeBar": False, "responsive": True, "scrollZoom": False}
 
 Row = dict[str, Any]
 
 
-@cache
-def _texts(language: str) -> dict[str, Any]:
-    return json.loads((ROOT / "assets" / "texts" / f"lessons.{language}.json").read_text(encoding="utf-8"))
-
-
-def text(name: str, /, **values: Any) -> str:
-    """The text called `name` with `values` put in."""
-    found = _texts("en")[name]
-    return found.format(**values) if values else found
-
-
-def texts(name: str) -> Any:
-    """A list or a table of texts."""
-    return _texts("en")[name]
+texts = _texts.get  # a list or a table of texts
 
 
 @contextmanager
@@ -61,30 +48,17 @@ def page(name: str, *, intro: bool = True) -> Iterator[None]:
 
 def choose(name: str, options: dict[str, str], label: str) -> str:
     """One of several views, as a row of buttons. The address has the name of the option, whatever the language: ?show=map."""
-    state, first = st.session_state, next(iter(options))
-    if name not in state:
-        wanted = st.query_params.get("show")
-        state[name] = wanted if wanted in options else first
     st.segmented_control(
         label,
         list(options),
         required=True,
         format_func=options.__getitem__,
-        key=name,
         label_visibility="collapsed",
         wrap=True,
-        on_change=_to_link,
-        args=(name, first),
         persist_state="session",
+        **links.choice("show", options, key=name),
     )
-    return state[name] or first
-
-
-def _to_link(name: str, usual: str) -> None:
-    if st.session_state[name] in (usual, None):
-        st.query_params.pop("show", None)
-    else:
-        st.query_params["show"] = st.session_state[name]
+    return st.session_state[name] or next(iter(options))
 
 
 def answer(sentence: str, *, good: bool = True) -> None:

@@ -9,9 +9,10 @@ import numpy as np
 
 from specdec import metrics, theory
 from specdec.roofline import Device, Load, Pairing, memory, most_requests
+from specdec.texts import text
 from specdec.trace import Trace
 from specdec.ui import charts
-from specdec.ui.charts import BONUS, KEPT, LEFT, SPEEDUP, P, Q, View, escape
+from specdec.ui.charts import BONUS, KEPT, LEFT, P, Q, View, escape
 from specdec.ui.explain import origin_text
 from specdec.ui.published import T5_RUNS
 from specdec.ui.speedup_figures import Inputs
@@ -57,7 +58,7 @@ def poor_draft(now: Inputs, runs: Mapping[str, Trace]) -> View:
     figure = charts.figure(
         data,
         x="acceptance rate α",
-        y=SPEEDUP,
+        y=text("axis.speedup"),
         shapes=[shape],
         notes=[words],
         xaxis={"range": [0, 1.02]},
@@ -95,7 +96,7 @@ def costly_draft(now: Inputs, runs: Mapping[str, Trace]) -> View:
     figure = charts.figure(
         data,
         x="cost coefficient c (draft step / plain target step)",
-        y=SPEEDUP,
+        y=text("axis.speedup"),
         shapes=[shape],
         notes=[words],
         xaxis={"range": [-0.02, 1]},

@@ -13,7 +13,7 @@ from specdec.errors import SpecdecError
 from specdec.experiments import RECORDED, Guesses
 from specdec.roofline import DEVICES, PAIRINGS, PRECISIONS, Device, Load, most_requests
 from specdec.trace import Settings, Trace
-from specdec.ui import busy_view, lesson, limits_figures, measuring, session, speedup_view
+from specdec.ui import busy_view, lesson, limits_figures, links, measuring, session, speedup_view
 from specdec.ui.charts import View
 from specdec.ui.explain import literal, origin_text
 from specdec.ui.lesson import text
@@ -47,7 +47,13 @@ def _poor(controls: Callable[[], object]) -> None:
         )
     _view(limits_figures.poor_draft(now, lesson.runs() | ({} if own else same)), "poor")
     prompt = st.text_area(
-        text("limits.measure.prompt"), next(iter(examples().values())), height=72, key="measure_prompt", max_chars=2000
+        text("limits.measure.prompt"),
+        next(iter(examples().values())),
+        height=72,
+        key="measure_prompt",
+        max_chars=2000,
+        bind="query-params",
+        disabled=links.locked("measure_prompt"),
     )
     measuring.panel(DRAFTERS, label=text("limits.measure"), requests=lambda: _requests(prompt, now.draft_length))
     one = next(iter(same.values()), None)
@@ -115,24 +121,71 @@ def _costly(controls: Callable[[], object]) -> None:
 
 def _hardware() -> tuple[Device, str, float, int]:
     """device, name of the pair, bytes per weight, context: what both views of hardware share."""
-    name = st.selectbox(text("limits.device"), [*DEVICES, OWN], key="device", bind="query-params", persist_state="session")
-    pairing = st.selectbox(text("limits.pair"), list(PAIRINGS), key="pairing", bind="query-params", persist_state="session")
+    name = st.selectbox(
+        text("limits.device"),
+        [*DEVICES, OWN],
+        key="device",
+        bind="query-params",
+        disabled=links.locked("device"),
+        persist_state="session",
+    )
+    pairing = st.selectbox(
+        text("limits.pair"),
+        list(PAIRINGS),
+        key="pairing",
+        bind="query-params",
+        disabled=links.locked("pairing"),
+        persist_state="session",
+    )
     precision = st.selectbox(
-        text("limits.precision"), list(PRECISIONS), key="precision", bind="query-params", persist_state="session"
+        text("limits.precision"),
+        list(PRECISIONS),
+        key="precision",
+        bind="query-params",
+        disabled=links.locked("precision"),
+        persist_state="session",
     )
     context = st.select_slider(
-        text("limits.context"), CONTEXTS, 1024, key="context", persist_state="session", format_func=lambda n: f"{n:,}"
+        text("limits.context"),
+        CONTEXTS,
+        1024,
+        key="context",
+        bind="query-params",
+        disabled=links.locked("context"),
+        persist_state="session",
+        format_func=lambda n: f"{n:,}",
     )
     if name != OWN:
         return DEVICES[name], pairing, PRECISIONS[precision], context
     rate = st.number_input(
-        text("limits.own.rate"), 0.01, 100_000.0, 0.2, key="own_rate", bind="query-params", persist_state="session"
+        text("limits.own.rate"),
+        0.01,
+        100_000.0,
+        0.2,
+        key="own_rate",
+        bind="query-params",
+        disabled=links.locked("own_rate"),
+        persist_state="session",
     )
     band = st.number_input(
-        text("limits.own.band"), 0.1, 100_000.0, 20.0, key="own_band", bind="query-params", persist_state="session"
+        text("limits.own.band"),
+        0.1,
+        100_000.0,
+        20.0,
+        key="own_band",
+        bind="query-params",
+        disabled=links.locked("own_band"),
+        persist_state="session",
     )
     room = st.number_input(
-        text("limits.own.room"), 0.5, 100_000.0, 16.0, key="own_room", bind="query-params", persist_state="session"
+        text("limits.own.room"),
+        0.5,
+        100_000.0,
+        16.0,
+        key="own_room",
+        bind="query-params",
+        disabled=links.locked("own_room"),
+        persist_state="session",
     )
     own = Device(name=OWN, operations=rate * 1e12, bandwidth=band * 1e9, memory=room * 1e9, source=text("limits.own.source"))
     return own, pairing, PRECISIONS[precision], context
@@ -140,7 +193,15 @@ def _hardware() -> tuple[Device, str, float, int]:
 
 def _busy(controls: Callable[[], object]) -> None:
     with controls():
-        requests = st.select_slider(text("limits.requests"), limits_figures.REQUESTS, 1, key="requests", persist_state="session")
+        requests = st.select_slider(
+            text("limits.requests"),
+            limits_figures.REQUESTS,
+            1,
+            key="requests",
+            bind="query-params",
+            disabled=links.locked("requests"),
+            persist_state="session",
+        )
         alpha, gamma = speedup_view.alpha_and_gamma()
         device, pairing, width, context = _hardware()
     st.markdown(f"**{text('limits.busy.head')}**")
@@ -171,7 +232,13 @@ def _busy(controls: Callable[[], object]) -> None:
 def _memory(controls: Callable[[], object]) -> None:
     with controls():
         requests = st.select_slider(
-            text("limits.requests"), limits_figures.REQUESTS, 16, key="memory_requests", persist_state="session"
+            text("limits.requests"),
+            limits_figures.REQUESTS,
+            16,
+            key="memory_requests",
+            bind="query-params",
+            disabled=links.locked("memory_requests"),
+            persist_state="session",
         )
         device, name, width, context = _hardware()
     pairing = PAIRINGS[name]

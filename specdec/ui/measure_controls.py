@@ -16,7 +16,7 @@ from specdec.measure import AT_ONCE, AUTO, Design, Measurement
 from specdec.measure_analysis import Analysis, analyse
 from specdec.measure_campaign import Campaign
 from specdec.prompt_sets import PromptSet, parse, paste, shipped
-from specdec.ui import panels, session
+from specdec.ui import links, panels, session
 from specdec.ui.explain import literal
 from specdec.ui.lesson import text, texts
 
@@ -231,10 +231,8 @@ def _prompts() -> tuple[PromptSet | None, str]:
         text("adopt.source"),
         list(options := texts("adopt.source.options")),
         required=True,
-        default="ours",
         format_func=options.__getitem__,
-        key="m_source",
-        bind="query-params",
+        **links.choice("m_source", options),
         persist_state="session",
     )
     try:
@@ -255,9 +253,19 @@ def _prompts() -> tuple[PromptSet | None, str]:
         default=ours.kinds,
         key="m_kinds",
         bind="query-params",
+        disabled=links.locked("m_kinds"),
         persist_state="session",
     )
-    count = st.slider(text("adopt.per_kind"), 1, 6, 3, key="m_per_kind", bind="query-params", persist_state="session")
+    count = st.slider(
+        text("adopt.per_kind"),
+        1,
+        6,
+        3,
+        key="m_per_kind",
+        bind="query-params",
+        disabled=links.locked("m_per_kind"),
+        persist_state="session",
+    )
     return ours.choose(kinds, count), ""
 
 
@@ -271,6 +279,7 @@ def _settings() -> dict:
         default=offered[:1],
         key="m_drafters",
         bind="query-params",
+        disabled=links.locked("m_drafters"),
         persist_state="session",
     )
     lengths = st.pills(
@@ -281,12 +290,30 @@ def _settings() -> dict:
         default=("2", "4"),
         key="m_lengths",
         bind="query-params",
+        disabled=links.locked("m_lengths"),
         persist_state="session",
     )
     one, two = st.columns(2)
     with one:
-        repeats = st.slider(text("adopt.repeats"), 1, 5, 1, key="m_repeats", bind="query-params", persist_state="session")
-        tokens = st.select_slider(text("adopt.tokens"), TOKENS, 48, key="m_tokens", bind="query-params", persist_state="session")
+        repeats = st.slider(
+            text("adopt.repeats"),
+            1,
+            5,
+            1,
+            key="m_repeats",
+            bind="query-params",
+            disabled=links.locked("m_repeats"),
+            persist_state="session",
+        )
+        tokens = st.select_slider(
+            text("adopt.tokens"),
+            TOKENS,
+            48,
+            key="m_tokens",
+            bind="query-params",
+            disabled=links.locked("m_tokens"),
+            persist_state="session",
+        )
     with two:
         temperature = st.slider(
             text("adopt.temperature"),
@@ -297,10 +324,16 @@ def _settings() -> dict:
             key="m_temperature",
             help=text("adopt.temperature.help"),
             bind="query-params",
+            disabled=links.locked("m_temperature"),
             persist_state="session",
         )
         together = st.toggle(
-            text("adopt.together"), key="m_together", help=text("adopt.together.help"), bind="query-params", persist_state="session"
+            text("adopt.together"),
+            key="m_together",
+            help=text("adopt.together.help"),
+            bind="query-params",
+            disabled=links.locked("m_together"),
+            persist_state="session",
         )
     return {
         "drafters": tuple(drafters or ()),

@@ -9,8 +9,9 @@ from itertools import accumulate
 from specdec import measure_tables, theory
 from specdec.measure import AUTO, PLAIN, Arm, Measurement
 from specdec.measure_analysis import Analysis, Figures
+from specdec.texts import text
 from specdec.ui import charts
-from specdec.ui.charts import BONUS, KEPT, LEFT, LENGTH, SPEEDUP, P, Q, View
+from specdec.ui.charts import BONUS, KEPT, LEFT, P, Q, View
 from specdec.vllm_import import ServerStats
 
 # Drafters differ in colour, in dash and in symbol.
@@ -80,7 +81,7 @@ def by_kind(analysis: Analysis) -> View:
     line = {"type": "line", "x0": 1, "x1": 1, "yref": "paper", "y0": 0, "y1": 1, "line": {"dash": "dot", "width": 2, "color": LEFT}}
     figure = charts.figure(
         data,
-        x=SPEEDUP,
+        x=text("axis.speedup"),
         y="",
         height=120 + 44 * len(known),
         shapes=[line],
@@ -144,8 +145,8 @@ def by_length(analysis: Analysis, kind: str) -> View:
     ticks = {place(f.arm): f.arm.length_name for f in sorted(found, key=lambda f: place(f.arm))} or {1: "1"}
     figure = charts.figure(
         data,
-        x=LENGTH,
-        y=SPEEDUP,
+        x=text("axis.length"),
+        y=text("axis.speedup"),
         shapes=[shape],
         notes=[words],
         xaxis={"tickvals": list(ticks), "ticktext": list(ticks.values()), "range": [min(ticks) - 0.6, max(ticks) + 0.6]},

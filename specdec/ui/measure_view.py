@@ -9,7 +9,7 @@ import streamlit as st
 from specdec import measure_report, measure_store, measure_tables
 from specdec.measure import Measurement
 from specdec.measure_analysis import ALL, Analysis, Figures, Verdict
-from specdec.ui import lesson, measure_controls, measure_figures, server_view
+from specdec.ui import lesson, links, measure_controls, measure_figures, server_view
 from specdec.ui.charts import View
 from specdec.ui.explain import day, literal, visible
 from specdec.ui.lesson import text, texts
@@ -79,7 +79,11 @@ def _kind(analysis: Analysis) -> str:
     if st.session_state.get("adopt_kind") not in kinds:
         st.session_state["adopt_kind"] = ALL
     return st.selectbox(
-        text("adopt.kind"), kinds, key="adopt_kind", format_func=lambda k: k or text("adopt.all"), persist_state="session"
+        text("adopt.kind"),
+        kinds,
+        **links.choice("kind", kinds, key="adopt_kind"),
+        format_func=lambda k: k or text("adopt.all"),
+        persist_state="session",
     )
 
 
@@ -160,7 +164,16 @@ def _time(measurement: Measurement, analysis: Analysis) -> None:
 
 def _load(measurement: Measurement, analysis: Analysis) -> None:
     price = st.slider(
-        text("adopt.price"), 0.0, 20.0, 2.0, 0.1, key="m_price", bind="query-params", persist_state="session", format="%.2f"
+        text("adopt.price"),
+        0.0,
+        20.0,
+        2.0,
+        0.1,
+        key="m_price",
+        bind="query-params",
+        disabled=links.locked("m_price"),
+        persist_state="session",
+        format="%.2f",
     )
     if not analysis.loads:
         st.markdown(text("adopt.load.none"))

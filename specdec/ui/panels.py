@@ -76,12 +76,11 @@ def loading_text(progress: Progress) -> str:
     """ "Fetching the model: 34 of 93 MB, about 20 s left"."""
     parts = progress.stage[:1].upper() + progress.stage[1:]
     if progress.total:
-        mega = progress.total >= 1_000_000
-        parts += (
-            f": {progress.done / 1e6:.0f} of {progress.total / 1e6:.0f} MB" if mega else f": {progress.done} of {progress.total}"
-        )
+        mega = 1e6 if progress.total >= 1_000_000 else 1
+        name = "loading.mega" if mega > 1 else "loading.steps"
+        parts = text(name, stage=parts, done=progress.done / mega, total=progress.total / mega)
     left = progress.seconds_left
-    return parts if not left else f"{parts}, about {max(1, round(left))} s left"
+    return parts if not left else text("loading.left", stage=parts, seconds=max(1, round(left)))
 
 
 def made_so_far(shown: Shown | None) -> Trace | None:
@@ -137,7 +136,7 @@ def detail(trace: Trace | None, selected: Selection | None, *, charts: bool = Tr
     said = explain(trace.settings, round_, token)
     rejected = next((i for i, d in enumerate(round_.drafts) if d.status == "rejected"), None)
     place = token if token < len(round_.drafts) else rejected
-    st.markdown(f"#### Round {round_.index + 1}: {said.title}")
+    st.markdown(f"#### {text('detail.round', round=round_.index + 1, title=said.title)}")
     left, right = st.columns(2, gap="large")
     with left:
         if place is not None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from specdec.race import Bar, Race, arrivals, bars
 from specdec.race_words import seconds
+from specdec.texts import count, text
 from specdec.trace import Trace
 from specdec.ui import charts
 from specdec.ui.charts import Figure, View
@@ -17,12 +18,12 @@ BEGINNING = 8  # plain steps that the close view shows
 
 # (kinds, name in the legend, colour, hatched)
 GROUPS = (
-    (("prefill",), "reading the prompt", GREY, False),
-    (("plain", "verify"), "pass of the target", P, False),
-    (("draft",), "draft step", Q, True),
-    (("judge",), "choosing or judging", ORANGE, False),
+    (("prefill",), "timeline.prefill", GREY, False),
+    (("plain", "verify"), "timeline.pass", P, False),
+    (("draft",), "timeline.draft", Q, True),
+    (("judge",), "timeline.judge", ORANGE, False),
 )
-LANES = (("plain", "Plain decoding"), ("speculative", "Speculative decoding"))
+LANES = (("plain", "stage.race.plain"), ("speculative", "stage.race.speculative"))  # names of the texts
 
 
 def timeline(race: Race, *, close: bool = False) -> View:
@@ -33,12 +34,12 @@ def timeline(race: Race, *, close: bool = False) -> View:
     drawn = [(name, bar) for name, side in sides.items() for bar in (side if len(found) <= MOST else _merged(side))]
     drawn = [(name, bar) for name, bar in drawn if bar.start < until and bar.seconds > 0]
     data = [
-        _group([(name, bar) for name, bar in drawn if bar.kind in kinds], title, colour, hatched=hatched)
+        _group([(name, bar) for name, bar in drawn if bar.kind in kinds], text(title), colour, hatched=hatched)
         for kinds, title, colour, hatched in GROUPS
     ]
     figure = charts.figure(
         [group for group in data if group["x"]],
-        x="seconds since the request",
+        x=text("timeline.x"),
         y="",
         height=290,
         notes=[_label(place, trace) for place, (_, trace) in enumerate(_traces(race))],
@@ -83,7 +84,7 @@ def _group(found: list[tuple[str, Bar]], title: str, colour: str, *, hatched: bo
         title,
         colour,
         hatched=hatched,
-        hover=[_hover(name, bar) for name, bar in found],
+        hover=[_hover(text(f"race.{name}"), bar) for name, bar in found],
         orientation="h",
         base=charts.numbers([bar.start for _, bar in found]),
         width=0.5,
@@ -95,25 +96,22 @@ def _group(found: list[tuple[str, Bar]], title: str, colour: str, *, hatched: bo
 
 def what(bar: Bar) -> str:
     """ "draft step 2", "pass of the target over 5 tokens", for people."""
-    tokens = f"{bar.tokens} token{'' if bar.tokens == 1 else 's'}"
-    return {
-        "prefill": f"reading the prompt, {tokens}",
-        "draft": f"draft step {bar.tokens}",
-        "verify": f"verify pass of the target over {tokens}",
-        "plain": "plain step: pass of the target over 1 token",
-        "judge": f"judging, {tokens} come out" if bar.tokens != 1 else "choosing, 1 token comes out",
-    }[bar.kind]
+    kind = "choose" if bar.kind == "judge" and bar.tokens == 1 else bar.kind
+    return text(f"timeline.what.{kind}", tokens=count("tokens", bar.tokens), n=bar.tokens)
 
 
 def _hover(name: str, bar: Bar) -> str:
-    where = "" if bar.round is None else f", round {bar.round + 1}"
-    return f"{name}{where}<br>{what(bar)}<br>{1e3 * bar.seconds:.4g} ms, from {bar.start:.3f} s on"
+    who = name if bar.round is None else text("timeline.round", name=name, n=bar.round + 1)
+    return text("timeline.hover", who=who, what=what(bar), ms=1e3 * bar.seconds, start=bar.start)
 
 
 def _label(place: int, trace: Trace) -> Figure:
-    title = LANES[place][1]
+    title = text(LANES[place][1])
     times = arrivals(trace)
-    words = f"<b>{title}</b>: " + (f"first token {seconds(times[0])}, complete {seconds(times[-1])}" if times else "no token")
+    if times:
+        words = text("timeline.label", title=title, first=seconds(times[0]), complete=seconds(times[-1]))
+    else:
+        words = text("timeline.label.none", title=title)
     return {"xref": "paper", "x": 0, "y": place - 0.28, "text": words, "showarrow": False, "xanchor": "left", "yanchor": "bottom"}
 
 
@@ -122,8 +120,9 @@ def _alt(race: Race) -> str:
     for (_, title), (_, trace) in zip(LANES, _traces(race), strict=True):
         times, passes = arrivals(trace), len(trace.rounds)
         if times:
-            parts.append(f"{title}: first token after {seconds(times[0])}, complete after {seconds(times[-1])}, {passes} passes.")
-    return "Timeline of both runs, one lane each. " + " ".join(parts)
+            values = {"first": seconds(times[0]), "complete": seconds(times[-1]), "passes": passes}
+            parts.append(text("timeline.alt.side", title=text(title), **values))
+    return " ".join([text("timeline.alt"), *parts])
 
 
 def rows(race: Race) -> list[dict[str, object]]:

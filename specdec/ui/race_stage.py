@@ -12,12 +12,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import Any, Literal
 
 import streamlit as st
 
 from specdec.race import Race, arrivals
+from specdec.texts import FOLDER, language
 from specdec.trace import Round, Settings, Trace
 from specdec.ui.stage import STATIC
 
@@ -128,19 +129,19 @@ def _token(text: str, origin: str, raw: str | None) -> dict[str, Any]:
 
 def race_stage(view: RaceStage, *, key: str = "race") -> None:
     """Show it. Call it at the same place of the page in every run of the script, once a run, with one `key`."""
-    _component()(key=key, data=view.to_dict())
+    _component(language())(key=key, data=view.to_dict())
 
 
 def _version() -> str:
     """Changes with every change of the browser's part, the modules that it shares with the stage included."""
-    files = sorted(f for f in STATIC.rglob("*") if f.suffix in (".js", ".css"))
+    files = sorted(f for f in STATIC.rglob("*") if f.suffix in (".js", ".css")) + sorted(FOLDER.glob("*.json"))
     return hashlib.sha256(b"".join(f.read_bytes() for f in files)).hexdigest()[:12]
 
 
-@lru_cache(maxsize=1)
-def _component() -> Any:
-    """Registered once a process. The script only loads the real module, so that it is not sent again with every update."""
-    path = f"app/static/race/race.js?v={_version()}"
+@cache
+def _component(code: str) -> Any:
+    """Registered once a process and language. The script only loads the real module, so that it is not sent again with every update."""
+    path = f"app/static/race/race.js?v={_version()}&lang={code}"
     loader = f"""
 let race;
 export default async (component) => {{
@@ -148,4 +149,4 @@ export default async (component) => {{
   try {{ return (await race).default(component); }} catch (error) {{ race = undefined; throw error; }}
 }}
 """
-    return st.components.v2.component("specdec_race", js=loader)
+    return st.components.v2.component(f"specdec_race_{code}", js=loader)

@@ -12,7 +12,9 @@ from specdec.engine import Job, RunRequest, shared
 from specdec.errors import SpecdecError, TraceError
 from specdec.race import Comparison, Race, Side, compare, first_difference
 from specdec.race_words import seconds, texts, verdict
-from specdec.ui import lesson, session
+from specdec.texts import number
+from specdec.ui import lesson, links, session
+from specdec.ui import recordings as kept_races
 from specdec.ui.explain import day, literal, origin_text
 from specdec.ui.figures import CHART
 from specdec.ui.panels import loading_text
@@ -61,11 +63,14 @@ def shown() -> Shown | None:
     """What was chosen last; at first the first recording, None if there is none."""
     now = st.session_state.get("_race")
     if now is None and recordings():
-        now = st.session_state["_race"] = _recording(next(iter(recordings())))
+        asked = st.query_params.get("race")
+        now = st.session_state["_race"] = _recording(asked if asked in recordings() else next(iter(recordings())))
     return now
 
 
 def _recording(name: str) -> Shown:
+    if (mine := kept_races.RACES.kept.get(name)) is not None:
+        return Shown(kind="recording", run=f"race-kept-{name}", label=mine.title, race=mine)
     race = recordings()[name]
     return Shown(kind="recording", run=f"race-{name}", label=race.title or name, race=race)
 
@@ -84,8 +89,9 @@ def start(request: RunRequest) -> None:
     _show(Shown(kind="run", run=job.id, label=request.prompt[:80], job=job))
 
 
-def _play() -> None:
-    _show(_recording(st.session_state.race_recording))
+def _play(key: str) -> None:
+    _show(_recording(key))
+    links.put("race", None if key in kept_races.RACES.kept else key)
 
 
 def _open() -> None:
@@ -94,27 +100,19 @@ def _open() -> None:
         return
     try:
         if file.size > FILE_MEGABYTES * 2**20:
-            raise TraceError(f"This file has {file.size / 2**20:.0f} MB, a race has {FILE_MEGABYTES} at most: choose another one.")
+            raise TraceError(text("file.too_large", size=file.size / 2**20, most=FILE_MEGABYTES))
         race = Race.from_json(file.getvalue())
         _show(Shown(kind="file", run=f"race-file-{file.file_id}", label=race.title or file.name, race=race))
     except SpecdecError as error:
-        session.notice(f"{file.name} was not opened, everything stays as it was. {error}")
+        session.notice(text("file.refused", name=file.name, why=error))
 
 
 def kept(race: Race | None, *, name: str) -> None:
     """Recorded and saved races, for the sidebar. race: what can be saved."""
     st.subheader(text("race.kept"), anchor=False)
-    recorded = recordings()
-    st.menu_button(
-        text("recordings"),
-        list(recorded),
-        icon=":material/movie:",
-        key="race_recording",
-        on_click=_play,
-        format_func=lambda key: recorded[key].title or key,
-        disabled=not recorded,
-        width="stretch",
-    )
+    kept_races.chooser(kept_races.RACES, recordings(), _play, key="race_recording")
+    suggested = (race.title or race.plain.prompt) if race is not None else ""
+    kept_races.keeper(kept_races.RACES, race, name.removeprefix("race-kept-"), suggested, _play)
     st.download_button(
         text("race.download"),
         data=race.to_json if race is not None else b"",  # made when the button is pressed, not with every picture
@@ -233,7 +231,7 @@ def table(found: Comparison) -> str:
     """The two runs as a Markdown table, times apart from counts."""
 
     def per_pass(side: Side) -> str:
-        return "–" if side.tokens_per_pass is None else f"{side.tokens_per_pass:.2f}"
+        return "–" if side.tokens_per_pass is None else number(side.tokens_per_pass, ".2f")
 
     a, b = found.plain, found.speculative
     whole = found.whole

@@ -8,6 +8,7 @@ import numpy as np
 
 from specdec.goodness import band
 from specdec.mistakes import MISTAKES, Rule, residual
+from specdec.texts import text
 from specdec.ui import charts
 from specdec.ui.charts import KEPT, LEFT, Figure, P, Q, View, escape
 from specdec.ui.figures import OTHERS
@@ -17,7 +18,7 @@ HEIGHT = 330
 
 def _words(words: Sequence[str]) -> Figure:
     """An axis of words. They are told apart by their place, for two tokens may look alike."""
-    labels = [f"<i>{w}</i>" if w == OTHERS else escape(w) for w in words]
+    labels = [f"<i>{text('figure.others')}</i>" if w == OTHERS else escape(w) for w in words]
     return {"tickvals": list(range(len(words))), "ticktext": labels, "range": [-0.6, len(words) - 0.4], "tickfont": {"size": 15}}
 
 

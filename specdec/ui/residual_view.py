@@ -11,7 +11,7 @@ import streamlit as st
 from specdec import goodness, mistakes, promises, theory
 from specdec.engine import RunRequest
 from specdec.trace import Draft, Settings, Trace
-from specdec.ui import lesson, measuring, residual_figures, session
+from specdec.ui import lesson, links, measuring, residual_figures, session
 from specdec.ui.charts import View
 from specdec.ui.explain import literal, origin_text, visible
 from specdec.ui.figures import OTHERS
@@ -60,10 +60,7 @@ def starts() -> dict[str, Start]:
     found = {name: Start(texts("residual.presets")[name], WORDS, p, q) for name, (p, q) in PRESETS.items()}
     for title, trace in lesson.runs().items():
         drafts = [
-            (r.index, i, d)
-            for r in trace.rounds
-            for i, d in enumerate(r.drafts)
-            if d.status != "discarded" and d.top_p and d.top_q
+            (r.index, i, d) for r in trace.rounds for i, d in enumerate(r.drafts) if d.status != "discarded" and d.top_p and d.top_q
         ]
         telling = sorted((d for d in drafts if 0.02 < d[2].overlap < 0.98), key=lambda d: abs(d[2].overlap - 0.5))[:TOKENS]
         for round_, place, draft in sorted(telling, key=lambda d: d[:2]):
@@ -123,6 +120,7 @@ def sliders() -> Two:
         key="start",
         on_change=_to_link,
         persist_state="session",
+        disabled=links.locked("start") or links.locked("from"),
     )
     words = found[st.session_state.start].words
     weights: dict[str, list[float]] = {"p": [], "q": []}
@@ -130,10 +128,21 @@ def sliders() -> Two:
     for i, word in enumerate(words):
         with st.container(key=f"word{i}", horizontal=True, gap="small"):
             for letter in "pq":
-                label = f"{text(f'residual.{letter}')} {word if word == OTHERS else literal(visible(word))}"
+                shown = text("figure.others") if word == OTHERS else literal(visible(word))
+                label = f"{text(f'residual.{letter}')} {shown}"
                 key = f"{letter}{i}"
                 weights[letter].append(
-                    st.slider(label, 0.0, 1.0, usual[letter][i], 0.01, key=key, bind="query-params", persist_state="session")
+                    st.slider(
+                        label,
+                        0.0,
+                        1.0,
+                        usual[letter][i],
+                        0.01,
+                        key=key,
+                        bind="query-params",
+                        disabled=links.locked(key),
+                        persist_state="session",
+                    )
                 )
     vectors = []
     for letter in "pq":
@@ -163,6 +172,7 @@ def parts(two: Two) -> None:
 
 def _again() -> None:
     st.session_state.dice += 1
+    links.put("dice", str(st.session_state.dice))
 
 
 def draws(two: Two, *, ticks: int) -> None:
@@ -170,28 +180,27 @@ def draws(two: Two, *, ticks: int) -> None:
     titles = texts("residual.rules")
     top = st.columns([2.2, 2, 1.1], vertical_alignment="bottom")
     with top[0]:
-        name = st.selectbox(text("residual.rule"), list(titles), format_func=titles.__getitem__, key="rule")
+        name = st.selectbox(text("residual.rule"), list(titles), format_func=titles.__getitem__, **links.choice("rule", titles))
     with top[1]:
         count = st.select_slider(
             text("residual.draws"),
             DRAWS,
             3_000,
             key="draws",
+            bind="query-params",
             persist_state="session",
             format_func=lambda n: f"{n:,}",
-            disabled=ticks > 0,
+            disabled=ticks > 0 or links.locked("draws"),
         )
     with top[2]:
         st.button(text("residual.again"), icon=":material/casino:", key="again", on_click=_again, width="stretch")
     st.toggle(text("residual.keep"), key="keep", on_change=lambda: st.session_state.update(_turned=True))
-    st.session_state.setdefault("dice", 1)
+    st.session_state.setdefault("dice", int(st.query_params.get("dice", 1)))
     rule = mistakes.MISTAKES[name](two.p, two.q)
     counts = mistakes.simulate(rule, STEP * ticks if ticks else count, seed=st.session_state.dice)
     test = goodness.chi_square(counts, rule.wanted)
     outside = int((np.abs(counts / counts.sum() - rule.wanted) > goodness.band(rule.wanted, counts.sum()) + 1e-12).sum())
-    lesson.answer(
-        _verdict(rule, test, total=int(counts.sum()), outside=outside), good=test.p_value is None or test.p_value >= 0.01
-    )
+    lesson.answer(_verdict(rule, test, total=int(counts.sum()), outside=outside), good=test.p_value is None or test.p_value >= 0.01)
     _view(residual_figures.drawn(two.words, rule, counts), "draws")
     lesson.kind(f"{texts('residual.why')[name]} {text('residual.kind.draws')}")
 
@@ -229,7 +238,14 @@ def real() -> None:
         st.info(text("residual.real.none"))
     st.markdown(f"**{text('residual.two')}**")
     st.markdown(text("residual.two.text"))
-    prompt = st.text_input(text("residual.two.prompt"), text("residual.two.example"), key="two_prompt", max_chars=2000)
+    prompt = st.text_input(
+        text("residual.two.prompt"),
+        text("residual.two.example"),
+        key="two_prompt",
+        max_chars=2000,
+        bind="query-params",
+        disabled=links.locked("two_prompt"),
+    )
     measuring.panel(THREE, label=text("residual.two.run"), requests=lambda: _three(prompt))
     found = measuring.results(THREE)
     for column, (name, trace) in zip(st.columns(max(1, len(found))), found):

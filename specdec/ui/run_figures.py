@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specdec import metrics, replay, theory
+from specdec.texts import text
 from specdec.trace import Trace
 from specdec.ui import charts
-from specdec.ui.charts import KEPT, LEFT, LENGTH, SPEEDUP, P, Q, View, escape
+from specdec.ui.charts import KEPT, LEFT, P, Q, View, escape
 from specdec.ui.explain import visible
 
 
@@ -72,8 +73,8 @@ def one_run_every_length(
     shape, words = charts.flat(1, "1×: plain decoding" if costs else "1: plain decoding")
     figure = charts.figure(
         data,
-        x=LENGTH,
-        y=SPEEDUP if costs else "tokens per round",
+        x=text("axis.length"),
+        y=text("axis.speedup") if costs else "tokens per round",
         shapes=[shape],
         notes=[words],
         xaxis={"range": [0.5, 16.5], "dtick": 1},
@@ -92,13 +93,15 @@ def acceptance_by_place(trace: Trace) -> View:
     found = metrics.acceptance_by_position(trace)
     alpha = metrics.summary(trace).acceptance_rate or 0.0
     x = [f"{p.position}." for p in found]
-    hover = [f"{p.position}. place: {p.accepted} of {p.judged} judged drafts accepted; {p.drafted} drafted" for p in found]
-    data = [charts.bars(x, charts.numbers([p.rate for p in found]), "accepted / judged", KEPT, hover=hover)]
+    hover = [
+        text("places.hover", n=p.position, accepted=p.accepted, judged=p.judged, drafted=p.drafted) for p in found
+    ]
+    data = [charts.bars(x, charts.numbers([p.rate for p in found]), text("places.name"), KEPT, hover=hover)]
     shape, _ = charts.flat(alpha, "")
     figure = charts.figure(
         data,
-        x="place in the draft",
-        y="accepted / judged",
+        x=text("places.x"),
+        y=text("places.name"),
         height=300,
         shapes=[shape],
         legend=False,
@@ -108,7 +111,7 @@ def acceptance_by_place(trace: Trace) -> View:
     rows = [
         {"place": p.position, "judged": p.judged, "accepted": p.accepted, "rate": p.rate, "drafted": p.drafted} for p in found
     ]
-    return View(figure, "Acceptance by place in the draft. " + " ".join(hover), rows)
+    return View(figure, text("places.alt") + " " + " ".join(hover), rows)
 
 
 def accepted_per_round(trace: Trace) -> View:

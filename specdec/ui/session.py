@@ -68,8 +68,14 @@ def shown() -> Shown | None:
     """What the stage shows; the first recording if nothing was chosen yet, None if there is none."""
     now = st.session_state.get("_shown")
     if now is None and recordings():
-        now = st.session_state["_shown"] = recording(next(iter(recordings())))
+        asked = st.query_params.get("recording")
+        now = st.session_state["_shown"] = recording(asked if asked in recordings() else next(iter(recordings())))
     return now
+
+
+def kept(key: str, trace: Trace) -> Shown:
+    """A run that this tab keeps under a name."""
+    return Shown(kind="recording", run=f"kept-{key}", label=trace.title, trace=trace)
 
 
 def show(new: Shown) -> None:

@@ -9,9 +9,10 @@ from functools import lru_cache
 import numpy as np
 
 from specdec import metrics, theory
+from specdec.texts import text
 from specdec.trace import Trace
 from specdec.ui import charts
-from specdec.ui.charts import BONUS, EDGE, KEPT, LEFT, LENGTH, SPEEDUP, P, Q, View, escape
+from specdec.ui.charts import BONUS, EDGE, KEPT, LEFT, P, Q, View, escape
 from specdec.ui.explain import origin_text
 from specdec.ui.published import REPORTED, T5_RUNS
 
@@ -86,8 +87,8 @@ def by_length(now: Inputs, measured: Mapping[str, Trace]) -> View:
     top = max(2.0, float(np.max(now.speedup(x, 0.9))), float(np.max(ideal)), *(f[2] for f in found)) * 1.08
     figure = charts.figure(
         data,
-        x=LENGTH,
-        y=SPEEDUP,
+        x=text("axis.length"),
+        y=text("axis.speedup"),
         shapes=[shape],
         notes=notes,
         xaxis={"range": [0, LONGEST + 1.4], "dtick": 2},
@@ -141,7 +142,7 @@ def alpha_by_length(now: Inputs, measured: Mapping[str, Trace]) -> View:
             charts.points([f[1] for f in found], [f[4] for f in found], "recorded runs", KEPT, hover=[f[3] for f in found])
         )
     figure = charts.figure(
-        data, x=LENGTH, y="acceptance rate α", height=440, xaxis={"range": [0.5, 16.5], "dtick": 1}, yaxis={"range": [0, 1]}
+        data, x=text("axis.length"), y="acceptance rate α", height=440, xaxis={"range": [0.5, 16.5], "dtick": 1}, yaxis={"range": [0, 1]}
     )
     rows = [{"α": float(a), **{f"γ {n}": float(v) for n, v in zip(lengths, row)}} for a, row in zip(alphas[::5], z[::5])]
     here = float(now.speedup(now.draft_length))
@@ -216,7 +217,7 @@ def tokens_and_cost(now: Inputs) -> View:
     ]
     limit = 1 / (1 - now.alpha) if now.alpha < 1 else float("inf")
     figure = charts.figure(
-        data, x=LENGTH, y="tokens · plain steps · times", xaxis={"range": [0, LONGEST], "dtick": 2}, yaxis={"rangemode": "tozero"}
+        data, x=text("axis.length"), y="tokens · plain steps · times", xaxis={"range": [0, LONGEST], "dtick": 2}, yaxis={"rangemode": "tozero"}
     )
     rows = [
         {
@@ -263,7 +264,7 @@ def published() -> View:
     }
     figure = charts.figure(
         data,
-        x=SPEEDUP,
+        x=text("axis.speedup"),
         y="",
         height=520,
         shapes=[line],

@@ -14,7 +14,7 @@ from specdec.engine import RunRequest
 from specdec.experiments import Guesses
 from specdec.measure_analysis import ALL
 from specdec.trace import Trace
-from specdec.ui import lesson, measure_controls, measuring, run_figures, speedup_figures
+from specdec.ui import lesson, links, measure_controls, measuring, run_figures, speedup_figures
 from specdec.ui.charts import View
 from specdec.ui.explain import literal, origin_text
 from specdec.ui.lesson import text
@@ -100,10 +100,19 @@ def alpha_and_gamma() -> tuple[float, int]:
         key="alpha",
         help=text("alpha.help"),
         bind="query-params",
+        disabled=links.locked("alpha"),
         persist_state="session",
     )
     gamma = st.slider(
-        text("gamma.label"), 1, 24, 4, key="gamma", help=text("gamma.help"), bind="query-params", persist_state="session"
+        text("gamma.label"),
+        1,
+        24,
+        4,
+        key="gamma",
+        help=text("gamma.help"),
+        bind="query-params",
+        disabled=links.locked("gamma"),
+        persist_state="session",
     )
     return alpha, gamma
 
@@ -112,7 +121,16 @@ def sliders(*, take: bool = True) -> Inputs:
     """α, γ, c and the cost of checking; their names in the address are alpha, gamma, cost and slope on every page."""
     alpha, gamma = alpha_and_gamma()
     cost = st.slider(
-        text("cost.label"), 0.0, 1.0, 0.05, 0.01, key="cost", help=text("cost.help"), bind="query-params", persist_state="session"
+        text("cost.label"),
+        0.0,
+        1.0,
+        0.05,
+        0.01,
+        key="cost",
+        help=text("cost.help"),
+        bind="query-params",
+        disabled=links.locked("cost"),
+        persist_state="session",
     )
     slope = st.slider(
         text("slope.label"),
@@ -123,6 +141,7 @@ def sliders(*, take: bool = True) -> Inputs:
         key="slope",
         help=text("slope.help"),
         bind="query-params",
+        disabled=links.locked("slope"),
         persist_state="session",
     )
     runs = [*lesson.runs(), *measured_values()] if take else []
@@ -194,7 +213,13 @@ def _replay(trace: Trace) -> None:
     measured = [
         (t.settings.draft_length, metrics.summary(t)) for _, t in measuring.results(EVERY) if t.prompt_ids == trace.prompt_ids
     ]
-    clockless = costs is None or st.toggle(text("speedup.clockless"), key="clockless", help=text("speedup.clockless.help"))
+    clockless = costs is None or st.toggle(
+        text("speedup.clockless"),
+        key="clockless",
+        bind="query-params",
+        disabled=links.locked("clockless"),
+        help=text("speedup.clockless.help"),
+    )
     _view(run_figures.one_run_every_length(trace, found, None if clockless else costs, measured), "replay")
     if trace.pair.name == DEFAULT_PAIR and trace.settings.drafter != Guesses.name:
         measuring.panel(EVERY, label=text("speedup.measure"), requests=lambda: _requests(trace))
@@ -230,7 +255,10 @@ def _ask(trace: Trace) -> tuple[str, RunRequest]:
 def _requests(trace: Trace) -> list[tuple[str, RunRequest]]:
     """The same text with some other γ. The longest is last: from it the replay of all others is exact."""
     return [
-        (f"γ = {n}, {trace.settings.drafter}", RunRequest(prompt=trace.prompt, settings=trace.settings.replace(draft_length=n, adaptive=False)))
+        (
+            f"γ = {n}, {trace.settings.drafter}",
+            RunRequest(prompt=trace.prompt, settings=trace.settings.replace(draft_length=n, adaptive=False)),
+        )
         for n in MEASURED
     ]
 

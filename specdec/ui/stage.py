@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
 import streamlit as st
 
+from specdec.texts import FOLDER, language
 from specdec.ui.stage_view import StageView
 
 __all__ = ["Selection", "StageView", "chosen", "stage"]
@@ -43,7 +44,7 @@ def stage(view: StageView, *, key: str = "stage", on_select: Callable[[], None] 
     `key`; inside a fragment that polls the engine only that fragment runs again. It is about 37 rem high where it is 70 rem wide.
     on_select: called before the script runs again because a token was clicked, see `chosen`.
     """
-    _component()(key=key, data=view.to_dict(_told(view, key)), on_selected_change=on_select)
+    _component(language())(key=key, data=view.to_dict(_told(view, key)), on_selected_change=on_select)
     return chosen(view, key=key)
 
 
@@ -87,14 +88,14 @@ def _is_index(value: Any, length: int) -> bool:
 
 def _version() -> str:
     """Changes with every change of the browser's part, so that no browser mixes an old file with a new one."""
-    files = sorted(STATIC.glob("*.css")) + sorted(STATIC.glob("*.js"))
+    files = sorted(STATIC.glob("*.css")) + sorted(STATIC.glob("*.js")) + sorted(FOLDER.glob("*.json"))
     return hashlib.sha256(b"".join(f.read_bytes() for f in files)).hexdigest()[:12]
 
 
-@lru_cache(maxsize=1)
-def _component() -> Any:
-    """Registered once a process. The script only loads the real module, so that it is not sent again with every update."""
-    path = f"app/static/stage.js?v={_version()}"
+@cache
+def _component(code: str) -> Any:
+    """Registered once a process and language. The script only loads the real module, so that it is not sent again with every update."""
+    path = f"app/static/stage.js?v={_version()}&lang={code}"
     loader = f"""
 let stage;
 export default async (component) => {{
@@ -102,4 +103,4 @@ export default async (component) => {{
   try {{ return (await stage).default(component); }} catch (error) {{ stage = undefined; throw error; }}
 }}
 """
-    return st.components.v2.component("specdec_stage", js=loader)
+    return st.components.v2.component(f"specdec_stage_{code}", js=loader)

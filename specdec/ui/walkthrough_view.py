@@ -14,7 +14,7 @@ from specdec import story
 from specdec.engine import Job, RunRequest, shared
 from specdec.errors import SpecdecError
 from specdec.trace import Settings
-from specdec.ui import lesson, looks, panels, session
+from specdec.ui import lesson, links, looks, panels, session
 from specdec.ui.board import board, scale, split
 from specdec.ui.explain import explain, literal, visible
 from specdec.ui.figures import overlap_figure
@@ -85,9 +85,7 @@ def card(number: int) -> None:
     before = [story.WORDS[i] for i in (*trace.prompt_ids, *trace.output_ids)][: round_.start]
     left, right = st.columns([1.25, 1], gap="large")
     with left:
-        st.html(
-            board(round_, before=before, parts=data["parts"] if told else data["before"], focus=data["focus"] if told else ())
-        )
+        st.html(board(round_, before=before, parts=data["parts"] if told else data["before"], focus=data["focus"] if told else ()))
     with right:
         if told:
             st.markdown(data["body"])
@@ -107,9 +105,7 @@ def predicted(number: int, data: dict[str, Any]) -> bool:
         with st.container(horizontal=True, gap="small"):
             for i, option in enumerate(data["options"]):
                 st.button(option, key=f"guess_{number}_{i}", on_click=state.__setitem__, args=(key, option))
-            st.button(
-                text("walkthrough.reveal"), key=f"show_{number}", type="tertiary", on_click=state.__setitem__, args=(key, "")
-            )
+            st.button(text("walkthrough.reveal"), key=f"show_{number}", type="tertiary", on_click=state.__setitem__, args=(key, ""))
         return False
     if given == data["answer"]:
         st.success(text("walkthrough.right", answer=data["answer"]), icon=":material/check:")
@@ -127,9 +123,31 @@ def dice() -> None:
     st.markdown(data["body"])
     left, right = st.columns([1, 2.2], gap="medium")
     with left:
-        p = st.slider(text("walkthrough.p"), 0.0, 1.0, usual.p, 0.01, key="dice_p", bind="query-params", on_change=_forget)
-        q = st.slider(text("walkthrough.q"), 0.05, 1.0, usual.q, 0.01, key="dice_q", bind="query-params", on_change=_forget)
-        u = st.slider(text("walkthrough.u"), 0.0, 0.99, usual.u, 0.01, key="dice_u", bind="query-params")
+        p = st.slider(
+            text("walkthrough.p"),
+            0.0,
+            1.0,
+            usual.p,
+            0.01,
+            key="dice_p",
+            bind="query-params",
+            disabled=links.locked("dice_p"),
+            on_change=_forget,
+        )
+        q = st.slider(
+            text("walkthrough.q"),
+            0.05,
+            1.0,
+            usual.q,
+            0.01,
+            key="dice_q",
+            bind="query-params",
+            disabled=links.locked("dice_q"),
+            on_change=_forget,
+        )
+        u = st.slider(
+            text("walkthrough.u"), 0.0, 0.99, usual.u, 0.01, key="dice_u", bind="query-params", disabled=links.locked("dice_u")
+        )
         st.button(text("walkthrough.throw"), icon=":material/casino:", key="throw", on_click=_throw, width="stretch")
     now = story.Dice(p=round(p, 2), q=round(q, 2), u=round(u, 2))
     if "torch" in sys.modules or now == usual:
@@ -195,12 +213,26 @@ def real(*, poll: float | None) -> None:
     if pair is None:
         st.caption(text("walkthrough.split.later"))
     else:
-        own = st.text_input(text("walkthrough.split.own"), "Please send the invoice today.", max_chars=300, key="own_text")
+        own = st.text_input(
+            text("walkthrough.split.own"),
+            "Please send the invoice today.",
+            max_chars=300,
+            key="own_text",
+            bind="query-params",
+            disabled=links.locked("own_text"),
+        )
         ids = pair.encode(own, raw=True) if own else []
         st.html(split([visible(pair.texts.text(i)) for i in ids]))
         lesson.kind(text("walkthrough.split.live", count=len(ids), name=literal(pair.title)))
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        st.text_input(text("walkthrough.real.prompt"), "Please send the", max_chars=500, key="real_prompt")
+        st.text_input(
+            text("walkthrough.real.prompt"),
+            "Please send the",
+            max_chars=500,
+            key="real_prompt",
+            bind="query-params",
+            disabled=links.locked("real_prompt"),
+        )
         st.button(
             text("walkthrough.real.run"),
             icon=":material/play_arrow:",

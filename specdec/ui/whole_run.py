@@ -21,11 +21,12 @@ def time_by_round(trace: Trace) -> View:
     the least that a pass can take, where they were measured."""
     split = metrics.time_split(trace)[:MOST_ROUNDS]
     x = [t.index + 1 for t in split]
-    parts = (("drafting", "draft", Q, True), ("verifying", "verify", P, False), ("judging", "judge", ORANGE, False))
+    parts = (("whole.drafting", "draft", Q, True), ("whole.verifying", "verify", P, False), ("whole.judging", "judge", ORANGE, False))
     data = []
-    for name, part, colour, hatched in parts:
+    for title, part, colour, hatched in parts:
+        name = text(title)
         milliseconds = [1e3 * getattr(t, part) for t in split]
-        hover = [f"round {n}: {name} {value:.1f} ms" for n, value in zip(x, milliseconds, strict=True)]
+        hover = [text("whole.hover", n=n, part=name, value=value) for n, value in zip(x, milliseconds, strict=True)]
         data.append(charts.bars(x, charts.numbers(milliseconds), name, colour, hatched=hatched, hover=hover))
     step = trace.plain_step_seconds
     shapes = [charts.flat(1e3 * step, "")[0]] if step else []
@@ -33,14 +34,14 @@ def time_by_round(trace: Trace) -> View:
         shape = charts.flat(1e3 * floor, "")[0]
         shapes.append(shape | {"line": shape["line"] | {"dash": "solid"}})
     figure = charts.figure(
-        data, x="round", y="time, ms", height=300, shapes=shapes, barmode="stack", bargap=0.1, yaxis={"rangemode": "tozero"}
+        data, x=text("whole.round"), y=text("whole.ms"), height=300, shapes=shapes, barmode="stack", bargap=0.1, yaxis={"rangemode": "tozero"}
     )
     rows = [
         {"round": t.index + 1, "draft ms": 1e3 * t.draft, "verify ms": 1e3 * t.verify, "judge ms": 1e3 * t.judge} for t in split
     ]
     total = metrics.summary(trace)
-    shares = ((total.share_draft, "drafting"), (total.share_verify, "verifying"), (total.share_judge, "judging"))
-    alt = "Time of each round. " + ", ".join(f"{name} {share:.0%}" for share, name in shares if share is not None) + " of decoding."
+    shares = ((total.share_draft, "whole.drafting"), (total.share_verify, "whole.verifying"), (total.share_judge, "whole.judging"))
+    alt = text("whole.alt", shares=", ".join(f"{text(name)} {share:.0%}" for share, name in shares if share is not None))
     return View(figure, alt, rows)
 
 

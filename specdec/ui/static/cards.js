@@ -5,7 +5,9 @@ const version = new URL(import.meta.url).search;
 const { h, say, mark } = await import(`./dom.js${version}`);
 const { acceptedOf, draftLook, originOf, seenAt } = await import(`./model.js${version}`);
 const { cardLabel, outcomeLabel } = await import(`./reasons.js${version}`);
-const { ADDED, SIGN, VERDICT, count, noDrafts, num, pair, quoted, rule, visible } = await import(`./words.js${version}`);
+const { SIGN, addedWord, count, noDrafts, num, pair, quoted, rule, t, tn, verdictWord, visible } = await import(
+  `./words.js${version}`
+);
 
 export class Cards {
   /** @param pick (token) => void, token: number of a draft or "outcome" */
@@ -25,7 +27,7 @@ export class Cards {
     this.added = makeCard("button", () => this.pick("outcome"), true);
     this.chips.replaceChildren(...(this.drafts ? [] : [this.note]), ...this.cards.map((c) => c.element), this.added.element);
     say(this.note, noDrafts(view));
-    mark(this.chips, "aria-label", `Drafts of round ${number + 1}`);
+    mark(this.chips, "aria-label", t("card.drafts", { round: number + 1 }));
     const all = this.drafts + 1;
     this.chips.style.setProperty("--columns", all);
     this.chips.style.setProperty("--chipcolumns", all <= 10 ? 5 : all <= 18 ? 6 : all <= 24 ? 8 : 11);
@@ -71,7 +73,7 @@ export class Cards {
 function bar(kind, name) {
   const fill = h("i", {});
   const value = h("span", { class: "n" });
-  const word = h("span", { class: "word" }, kind === "q" ? "draft " : "target ");
+  const word = h("span", { class: "word" }, `${t(kind === "q" ? "card.draft" : "card.target")} `);
   return {
     element: h(
       "span",
@@ -106,7 +108,7 @@ function makeCard(tag, onclick = null, added = false) {
   parts.tick = h("span", { class: "tick" }, parts.u);
   parts.gate = h("span", { class: "gate" }, parts.gateFill, parts.tick);
   parts.rule.append(parts.full, parts.brief);
-  parts.first.append(h("span", { class: "k" }, "target’s first choice"), parts.choice, parts.same);
+  parts.first.append(h("span", { class: "k" }, t("card.first")), parts.choice, parts.same);
   const button = tag === "button" ? { type: "button", onclick } : {};
   const drawn = [
     parts.verdict,
@@ -129,7 +131,7 @@ function fillDraft(card, view, round, draft, look) {
   mark(card.element, "data-rule", view.greedy ? "greedy" : "sampled");
   say(card.token, visible(draft.text));
   mark(card.token, "title", visible(draft.text));
-  say(card.verdict, VERDICT[look]);
+  say(card.verdict, verdictWord(look));
   say(card.sign, SIGN[look] ?? "");
   say(card.q.value, num(draft.q));
   card.q.fill.style.width = width(draft.q);
@@ -138,7 +140,7 @@ function fillDraft(card, view, round, draft, look) {
   card.mini.style.width = judged ? width(draft.accept_probability) : look === "drafted" ? width(draft.q) : width(draft.p);
   if (view.greedy) {
     say(card.choice, judged ? visible(draft.choice ?? "") : "");
-    say(card.same, !judged ? "" : look === "accepted" ? "✓ same" : "✕ other");
+    say(card.same, !judged ? "" : t(look === "accepted" ? "card.same" : "card.other"));
   } else {
     card.gateFill.style.width = judged ? width(draft.accept_probability) : "0";
     const u = draft.u ?? 0;
@@ -149,7 +151,7 @@ function fillDraft(card, view, round, draft, look) {
     say(card.brief, judged ? rule(draft, true) : "");
   }
   const lost = round.drafts.find((d) => d.status === "rejected");
-  const why = lost ? `Never judged: it was written after ${quoted(lost.text, 14)}.` : "Never judged: the text had ended.";
+  const why = lost ? t("card.unjudged", { lost: quoted(lost.text, 14) }) : t("card.unjudged.end");
   say(card.note, look === "discarded" ? why : "");
 }
 
@@ -157,25 +159,19 @@ function fillAdded(card, view, round, shown) {
   const o = round.outcome;
   const n = round.drafts.length;
   mark(card.element, "data-look", !shown ? "waiting" : o.kind === "none" ? "none" : originOf(round, "outcome"));
-  say(card.token, !shown ? "?" : o.kind === "none" ? "nothing" : visible(o.text));
+  say(card.token, !shown ? "?" : o.kind === "none" ? t("card.nothing") : visible(o.text));
   mark(card.token, "title", shown ? visible(o.text) : null);
-  say(card.verdict, shown ? ADDED[o.kind === "none" ? "none" : originOf(round, "outcome")] : "the target adds");
+  say(card.verdict, shown ? addedWord(o.kind === "none" ? "none" : originOf(round, "outcome")) : t("card.adds"));
   say(card.sign, shown ? SIGN[o.kind === "none" ? "none" : originOf(round, "outcome")] : "");
   say(card.p.value, shown ? num(o.p) : "");
   card.p.fill.style.width = shown && o.p !== null ? width(o.p) : "0";
   card.mini.style.width = shown && o.p !== null ? width(o.p) : "0";
   const lost = round.drafts.find((d) => d.status === "rejected");
-  say(card.note, shown ? addedNote(o, n, lost, round) : !n ? "" : waitingNote(n));
-}
-
-function waitingNote(n) {
-  return n === 1
-    ? "A bonus token if the draft stays, else a replacement."
-    : `A bonus token if all ${count(n)} stay, else a replacement.`;
+  say(card.note, shown ? addedNote(o, n, lost, round) : !n ? "" : tn("card.waiting", n, { n: count(n) }));
 }
 
 function addedNote(o, n, lost, round) {
-  if (o.kind === "none") return `The text ended on an accepted draft, number ${acceptedOf(round)}.`;
-  if (lost) return `Takes the place of ${quoted(lost.text, 14)}, draft ${round.drafts.indexOf(lost) + 1}.`;
-  return n ? "One token more from the same pass, free." : "One pass, one token.";
+  if (o.kind === "none") return t("card.ended", { n: acceptedOf(round) });
+  if (lost) return t("card.replaces", { lost: quoted(lost.text, 14), i: round.drafts.indexOf(lost) + 1 });
+  return t(n ? "card.free" : "card.alone");
 }

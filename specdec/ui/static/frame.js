@@ -4,7 +4,7 @@ const version = new URL(import.meta.url).search;
 const { h, icon, mark, say } = await import(`./dom.js${version}`);
 const { PHASES, judgedOf } = await import(`./model.js${version}`);
 const { SPEEDS } = await import(`./player.js${version}`);
-const { ENDINGS, tokens } = await import(`./words.js${version}`);
+const { ending, t, tokens } = await import(`./words.js${version}`);
 
 const ACTIVE = ["loading", "queued", "running"];
 export const isActive = (view) => ACTIVE.includes(view.state);
@@ -17,14 +17,14 @@ export class Top {
     this.badge = h("span", { class: "badge" }, this.badgeIcon, this.badgeText);
     this.status = h("span", { class: "status" });
     const item = (origin, text) => h("li", { class: `key ${origin}` }, h("span", { class: `t ${origin}` }, text));
-    this.own = item("own", "target’s own");
+    this.own = item("own", t("added.own"));
     this.legend = h(
       "ul",
-      { class: "legend", "aria-label": "Colours of the text" },
-      h("li", { class: "key prompt" }, "your prompt"),
-      item("accepted", "accepted draft"),
-      item("replacement", "replacement"),
-      item("bonus", "bonus"),
+      { class: "legend", "aria-label": t("legend") },
+      h("li", { class: "key prompt" }, t("legend.prompt")),
+      item("accepted", t("legend.accepted")),
+      item("replacement", t("added.replacement")),
+      item("bonus", t("added.bonus")),
       this.own,
     );
     this.element = h("div", { class: "top" }, this.badge, this.status, this.legend);
@@ -49,13 +49,13 @@ export class Top {
 }
 
 function statusOf(view, newTokens) {
-  if (view.state === "loading") return "loading the models";
-  if (view.state === "queued")
-    return view.queue === null ? "waiting in the queue" : `waiting in the queue, place ${view.queue}`;
-  if (view.state === "running") return newTokens ? `running, ${tokens(newTokens)} so far` : "running";
-  if (view.state === "failed") return newTokens ? `failed after ${tokens(newTokens)}: ${view.message}` : "failed";
-  if (view.state === "stopped") return newTokens ? `stopped after ${tokens(newTokens)}` : "stopped";
-  if (view.state === "done") return `${tokens(newTokens)}${view.finish_reason ? `, ${ENDINGS[view.finish_reason]}` : ""}`;
+  const made = { tokens: tokens(newTokens), message: view.message };
+  if (view.state === "loading") return t("status.loading");
+  if (view.state === "queued") return view.queue === null ? t("status.queued") : t("status.place", { n: view.queue });
+  if (view.state === "running") return t(newTokens ? "status.so_far" : "status.running", made);
+  if (view.state === "failed") return t(newTokens ? "status.failed_after" : "status.failed", made);
+  if (view.state === "stopped") return t(newTokens ? "status.stopped_after" : "status.stopped", made);
+  if (view.state === "done") return made.tokens + (view.finish_reason ? `, ${ending(view.finish_reason)}` : "");
   return "";
 }
 
@@ -64,7 +64,7 @@ export class Blank {
   constructor() {
     this.title = h("h3", {});
     this.text = h("p", {});
-    this.bar = h("progress", { max: "1", "aria-label": "Loading" });
+    this.bar = h("progress", { max: "1", "aria-label": t("loading") });
     this.element = h(
       "div",
       { class: "blank" },
@@ -75,21 +75,21 @@ export class Blank {
 
   draw(view) {
     const [title, text] = {
-      empty: ["Nothing to show yet", view.message],
-      loading: ["Loading the models", view.message],
+      empty: [t("blank.empty"), view.message],
+      loading: [t("blank.loading"), view.message],
       queued: [
-        "Waiting for the engine",
+        t("blank.queued"),
         view.message ||
           (view.queue === null
-            ? "Another run is going on."
+            ? t("blank.queued.text")
             : view.queue <= 1
-              ? "Your run is next."
-              : `Runs before yours: ${view.queue - 1}.`),
+              ? t("blank.queued.next")
+              : t("blank.queued.more", { n: view.queue - 1 })),
       ],
-      running: ["The target reads the prompt", view.message || "The first round comes in a moment."],
-      stopped: ["Stopped before the first round", view.message || "Press Run to start again."],
-      failed: ["This run failed", view.message],
-      done: ["No round was needed", view.message || "The run ended before its first round."],
+      running: [t("blank.running"), view.message || t("blank.running.text")],
+      stopped: [t("blank.stopped"), view.message || t("blank.stopped.text")],
+      failed: [t("blank.failed"), view.message],
+      done: [t("blank.done"), view.message || t("blank.done.text")],
     }[view.state];
     say(this.title, title);
     say(this.text, text);
@@ -104,7 +104,7 @@ export class Blank {
 /** Round number (a list to jump with) and the four states. */
 export class Heading {
   constructor({ goRound }) {
-    this.select = h("select", { "aria-label": "Round", onchange: () => goRound(Number(this.select.value), null) });
+    this.select = h("select", { "aria-label": t("round"), onchange: () => goRound(Number(this.select.value), null) });
     this.of = h("span", { class: "of" });
     this.pills = PHASES.map((phase, i) => {
       const extra = h("span", { class: "sub" });
@@ -112,7 +112,7 @@ export class Heading {
         "button",
         { type: "button", class: "pill", onclick: () => goRound(this.round, phase) },
         h("span", { class: "no" }, `${i + 1} `),
-        phase[0].toUpperCase() + phase.slice(1),
+        t(`phase.${phase}`),
         extra,
       );
       return { phase, button, extra };
@@ -120,8 +120,8 @@ export class Heading {
     this.element = h(
       "div",
       { class: "heading" },
-      h("label", { class: "roundpick" }, h("b", {}, "Round"), this.select, this.of),
-      h("div", { class: "pills", role: "group", "aria-label": "States of this round" }, ...this.pills.map((p) => p.button)),
+      h("label", { class: "roundpick" }, h("b", {}, t("round")), this.select, this.of),
+      h("div", { class: "pills", role: "group", "aria-label": t("round.states") }, ...this.pills.map((p) => p.button)),
     );
   }
 
@@ -131,14 +131,14 @@ export class Heading {
     for (let i = this.select.options.length; i < rounds; i++) this.select.add(new Option(String(i + 1), String(i)));
     this.round = step.round;
     if (this.select.value !== String(step.round)) this.select.value = String(step.round);
-    say(this.of, `of ${rounds}${isActive(view) ? " so far" : ""}`);
+    say(this.of, t(isActive(view) ? "round.of_so_far" : "round.of", { n: rounds }));
     const now = PHASES.indexOf(step.phase);
     this.pills.forEach(({ phase, button, extra }, i) => {
       const missing = (phase === "judge" && !round.drafts.length) || (phase === "draft" && view.method === "plain");
       mark(button, "disabled", missing);
       mark(button, "aria-current", i === now ? "step" : null);
       mark(button, "data-done", i < now && !missing);
-      say(extra, phase === "judge" && i === now ? `\u00a0${step.token + 1} of ${judgedOf(round)}` : "");
+      say(extra, phase === "judge" && i === now ? `\u00a0${t("judge.of", { i: step.token + 1, n: judgedOf(round) })}` : "");
     });
   }
 }
@@ -152,29 +152,29 @@ export class Controls {
     const round = (by) => () => player.goRound((player.steps[player.index]?.round ?? 0) + by);
     this.playIcon = h("span", { class: "playicon" });
     this.playText = h("span", {});
-    this.first = button("first", "Previous round", round(-1), icon("first"));
-    this.back = button("back", "One step back", () => player.go(player.index - 1), icon("back"));
+    this.first = button("first", t("controls.previous"), round(-1), icon("first"));
+    this.back = button("back", t("controls.back"), () => player.go(player.index - 1), icon("back"));
     this.play = h("button", { type: "button", class: "play", onclick: () => player.toggle() }, this.playIcon, this.playText);
-    this.step = button("step", "One step on", () => player.go(player.index + 1), icon("step"));
-    this.last = button("last", "Next round", round(1), icon("last"));
+    this.step = button("step", t("controls.step"), () => player.go(player.index + 1), icon("step"));
+    this.last = button("last", t("controls.next"), round(1), icon("last"));
     this.range = h("input", {
       type: "range",
       min: "0",
       step: "1",
-      "aria-label": "Place in the run",
+      "aria-label": t("controls.place"),
       oninput: () => player.go(Number(this.range.value)),
     });
     this.ticks = h("span", { class: "ticks", "aria-hidden": "true" }); // where rounds begin
     this.speed = h(
       "select",
-      { class: "speed", "aria-label": "Speed", onchange: () => player.setSpeed(Number(this.speed.value)) },
+      { class: "speed", "aria-label": t("controls.speed"), onchange: () => player.setSpeed(Number(this.speed.value)) },
       ...SPEEDS.map((s) => new Option(`${s}×`, String(s))),
     );
-    this.live = h("button", { type: "button", class: "live", onclick: () => player.follow() }, icon("live"), "Live");
+    this.live = h("button", { type: "button", class: "live", onclick: () => player.follow() }, icon("live"), t("controls.live"));
     this.keys = h(
       "span",
       { class: "keys", "aria-hidden": "true" },
-      h("kbd", {}, "Space"),
+      h("kbd", {}, t("controls.space")),
       " ",
       h("kbd", {}, "←"),
       " ",
@@ -182,7 +182,7 @@ export class Controls {
     );
     this.element = h(
       "div",
-      { class: "controls", role: "group", "aria-label": "Playback" },
+      { class: "controls", role: "group", "aria-label": t("controls") },
       this.first,
       this.back,
       this.play,
@@ -202,7 +202,7 @@ export class Controls {
     const shape = none ? "play" : player.playing ? "pause" : again ? "again" : "play";
     if (this.shape !== shape) {
       this.playIcon.replaceChildren(icon(shape));
-      say(this.playText, { pause: "Pause", again: "Again", play: "Play" }[shape]);
+      say(this.playText, t(`controls.${shape}`));
       this.shape = shape;
     }
     for (const control of [this.first, this.back, this.play, this.step, this.last, this.range])

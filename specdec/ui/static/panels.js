@@ -5,13 +5,13 @@ const version = new URL(import.meta.url).search;
 const { h, say, mark } = await import(`./dom.js${version}`);
 const { PHASES, lanesOf, seenAt } = await import(`./model.js${version}`);
 const { why } = await import(`./reasons.js${version}`);
-const { count, num, pair, quoted, short, time, tokens } = await import(`./words.js${version}`);
+const { count, decimals, num, pair, quoted, short, t, time, tn, tokens } = await import(`./words.js${version}`);
 
 export class Why {
   constructor() {
     this.title = h("h3", {});
     this.text = h("p", {});
-    this.element = h("section", { class: "box why", "aria-label": "Why" }, this.title, this.text);
+    this.element = h("section", { class: "box why", "aria-label": t("why") }, this.title, this.text);
   }
 
   draw(view, round, step, token) {
@@ -65,36 +65,20 @@ export class Places {
   }
 
   words(view, round, places) {
-    if (places.kind === "position") return [`Place ${places.number}: draft q | target p`, "", ""];
+    if (places.kind === "position") return [t("places.position", { n: places.number }), "", ""];
     if (places.kind === "residual") {
-      const drawn = round.outcome.u === null ? "" : `, drawn with u = ${num(round.outcome.u)}`;
-      return [
-        "Left over: max(0, p − q)",
-        "",
-        `sum ${num(round.outcome.residual_mass)}${places.chosen === null ? "" : drawn}`,
-      ];
+      const known = round.outcome.u !== null && places.chosen !== null;
+      const drawn = known ? t("places.drawn_too", { u: num(round.outcome.u) }) : "";
+      return [t("places.left"), "", t("places.sum", { mass: num(round.outcome.residual_mass), drawn })];
     }
     if (places.kind === "behind") {
-      const drawn = round.outcome.u === null ? "the first choice is taken" : `drawn with u = ${num(round.outcome.u)}`;
-      return [
-        round.outcome.kind === "bonus" && round.drafts.length ? "The target at the next place" : "The target at this place",
-        "",
-        drawn,
-      ];
+      const { u, kind } = round.outcome;
+      const next = kind === "bonus" && round.drafts.length;
+      const drawn = u === null ? t("places.first") : t("places.drawn", { u: num(u) });
+      return [t(next ? "places.next" : "places.this"), "", drawn];
     }
-    if (!round.drafts.length)
-      return ["The rule", "Without a draft there is nothing to judge: the target’s own token is taken.", ""];
-    if (view.greedy)
-      return [
-        "The rule",
-        "A draft stays while it is the target’s first choice. The first one that is not falls, with all behind it.",
-        "",
-      ];
-    return [
-      "The rule",
-      "A draft stays if u < p / q, where u is a fresh random number from 0 to 1. The first that falls takes all behind it along.",
-      "",
-    ];
+    const rule = !round.drafts.length ? "none" : view.greedy ? "greedy" : "sampled";
+    return [t("places.rule"), t(`places.rule.${rule}`), ""];
   }
 }
 
@@ -127,13 +111,13 @@ function listRow(places, [id, text, p, q, left]) {
 
 export class Clock {
   constructor() {
-    this.title = h("h3", {}, "On the clock");
-    this.mine = lane("this round");
+    this.title = h("h3", {}, t("clock"));
+    this.mine = lane("this-round");
     this.plain = lane("plain");
     this.foot = h("p", { class: "foot" });
     this.element = h(
       "section",
-      { class: "box clock", "aria-label": "On the clock" },
+      { class: "box clock", "aria-label": t("clock") },
       this.title,
       this.mine.element,
       this.plain.element,
@@ -149,7 +133,7 @@ export class Clock {
       h("i", {
         "data-part": part.kind,
         style: `width:${(part.seconds / scale) * 100}%`,
-        title: `${part.kind} ${time(part.seconds)}`,
+        title: `${t(`phase.${part.kind}`)} ${time(part.seconds)}`,
       }),
     );
     this.mine.bar.replaceChildren(...this.segments);
@@ -158,8 +142,8 @@ export class Clock {
       const width = `width:${(plain.step / scale) * 100}%`;
       this.steps = Array.from({ length: plain.steps }, () => h("i", { "data-part": "plain", style: width }));
       this.plain.bar.replaceChildren(...this.steps);
-      say(this.foot, `plain step ${time(plain.step)}, measured at load`);
-    } else say(this.foot, "a plain step was not measured for this run");
+      say(this.foot, t("clock.step", { time: time(plain.step) }));
+    } else say(this.foot, t("clock.none"));
   }
 
   /** The clock runs with the states: drafting, then the pass, then judging; the comparison comes when the round is over. */
@@ -169,40 +153,39 @@ export class Clock {
     const order = { draft: 0, verify: 1, judge: 2, commit: 3 }[step.phase];
     parts.forEach((part, i) => mark(this.segments[i], "data-off", PHASES.indexOf(part.kind) > order));
     const sofar = parts.filter((part) => PHASES.indexOf(part.kind) <= order).reduce((sum, part) => sum + part.seconds, 0);
-    say(this.mine.label, over ? `this round: ${tokens(made)} in ${time(total)}` : `this round: ${time(sofar)} so far`);
-    say(
-      this.title,
-      plain && over && this.compared ? `On the clock: ${(plain.total / total).toFixed(1)}× as fast` : "On the clock",
-    );
+    say(this.mine.label, over ? t("clock.over", { tokens: tokens(made), time: time(total) }) : t("clock.so_far", { time: time(sofar) }));
+    const told = plain && over && this.compared;
+    say(this.title, told ? t("clock.faster", { ratio: decimals(plain.total / total, 1) }) : t("clock"));
     if (!plain) return;
     mark(this.plain.element, "data-off", !over);
-    say(this.plain.label, `${count(plain.steps)} plain ${plain.steps === 1 ? "step" : "steps"}: ${time(plain.total)}`);
+    say(this.plain.label, tn("clock.plain", plain.steps, { n: count(plain.steps), time: time(plain.total) }));
   }
 }
 
 function lane(name) {
   const label = h("span", { class: "label" });
   const bar = h("span", { class: "lane", role: "presentation" });
-  return { element: h("div", { class: `timing ${name.replace(" ", "-")}` }, label, bar), label, bar };
+  return { element: h("div", { class: `timing ${name}` }, label, bar), label, bar };
 }
 
 /** The round as a table, for those who read rather than watch. Complete, whatever the animation shows. */
 export function tableOf(view, round, number) {
-  const head = ["Place", "Token", "q", "p", "min(1, p/q)", "u", "Verdict"];
+  const head = [t("table.place"), t("table.token"), "q", "p", "min(1, p/q)", "u", t("table.verdict")];
   const cell = (tag, text) => h(tag, tag === "th" ? { scope: "col" } : {}, text);
   const rows = round.drafts.map((d, i) => {
     const [chance, u] = d.u === null ? [num(d.accept_probability), "–"] : pair(d.accept_probability, d.u);
-    return [String(i + 1), quoted(d.text, 40), num(d.q), num(d.p), view.greedy ? "first choice?" : chance, u, d.status];
+    const asked = view.greedy ? t("table.choice") : chance;
+    return [String(i + 1), quoted(d.text, 40), num(d.q), num(d.p), asked, u, t(`verdict.${d.status}`)];
   });
   const o = round.outcome;
   if (o.kind !== "none") {
-    const kind = o.kind === "bonus" && !round.drafts.length ? "the target’s own" : o.kind;
-    rows.push(["target", quoted(o.text, 40), "–", num(o.p), "–", num(o.u), kind]);
+    const kind = t(`added.${o.kind === "bonus" && !round.drafts.length ? "own" : o.kind}`);
+    rows.push([t("table.target"), quoted(o.text, 40), "–", num(o.p), "–", num(o.u), kind]);
   }
   return h(
     "table",
     {},
-    h("caption", {}, `Round ${number + 1}`),
+    h("caption", {}, t("table.round", { round: number + 1 })),
     h("thead", {}, h("tr", {}, ...head.map((text) => cell("th", text)))),
     h("tbody", {}, ...rows.map((row) => h("tr", {}, ...row.map((text) => cell("td", text))))),
   );

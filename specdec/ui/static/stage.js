@@ -8,8 +8,9 @@ const SHEETS = ["stage", "cards", "panels", "controls", "compact"];
 const [sheets, modules] = await Promise.all([
   Promise.all(SHEETS.map(style)),
   Promise.all(MODULES.map((name) => import(`./${name}.js${version}`))),
+  import(`./words.js${version}`).then((words) => words.fetchTexts(new URL("../../texts/", import.meta.url), version)),
 ]);
-const { h, say, mark, seenAt, speaksOf, stepsOf, caption, announce, Player, Motion, Cards, Clock, Places, Why, tableOf } =
+const { h, say, mark, t, seenAt, speaksOf, stepsOf, caption, announce, Player, Motion, Cards, Clock, Places, Why, tableOf } =
   Object.assign({}, ...modules);
 const { TextBox, Blank, Controls, Heading, Top, isActive } = Object.assign({}, ...modules);
 
@@ -72,9 +73,9 @@ class Stage {
     this.clock = new Clock();
     this.blank = new Blank();
     this.spoken = h("p", { class: "hidden", role: "status", "aria-live": "polite" });
-    this.table = h("details", { class: "table" }, h("summary", {}, "This round as a table"));
+    this.table = h("details", { class: "table" }, h("summary", {}, t("table")));
     this.table.addEventListener("toggle", () => this.drawTable());
-    this.element = h("section", { class: "stage", "aria-label": "Stage: the rounds of this run", tabindex: "-1" });
+    this.element = h("section", { class: "stage", "aria-label": t("stage"), tabindex: "-1" });
     this.motion = new Motion(this.element);
     this.player = new Player({
       show: (index, how) => this.show(index, how),
@@ -164,7 +165,7 @@ class Stage {
     mark(this.element, "data-none", none);
     mark(this.element, "data-state", view.state);
     if (none) this.speak(this.blank.draw(view));
-    else if (view.state === "failed") this.speak(`The run failed: ${view.message}`);
+    else if (view.state === "failed") this.speak(t("failed", { message: view.message }));
   }
 
   /** Draw step `index`. how: see Player. */
@@ -234,9 +235,8 @@ class Stage {
       else if (player.timer) this.motion.pause();
       this.wasPlaying = player.playing;
     }
-    const where = step
-      ? `Round ${step.round + 1} of ${player.rounds.length}, ${step.phase}${step.token === null ? "" : ` ${step.token + 1}`}`
-      : "";
+    const phase = step ? `${t(`phase.${step.phase}`)}${step.token === null ? "" : ` ${step.token + 1}`}` : "";
+    const where = step ? t("controls.where", { round: step.round + 1, n: player.rounds.length, phase }) : "";
     this.controls.draw(this.view, where);
     mark(this.element, "data-waiting", player.playing && player.atEnd && player.active && !player.timer);
   }

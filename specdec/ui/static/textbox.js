@@ -4,6 +4,7 @@
 const version = new URL(import.meta.url).search;
 const { h, say, mark } = await import(`./dom.js${version}`);
 const { TextJoiner, committedBy } = await import(`./model.js${version}`);
+const { t } = await import(`./words.js${version}`);
 
 const TURNS = /[\u200e\u200f\u202a-\u202e\u2066-\u2069]/; // characters that could turn the rest of the text around
 
@@ -15,7 +16,7 @@ export class TextBox {
     this.output = h("span", { class: "output" });
     this.open = h("span", { class: "openbytes" });
     this.caret = h("span", { class: "caret", "aria-hidden": "true" });
-    this.element = h("div", { class: "text", role: "region", "aria-label": "Text so far", tabindex: "0" });
+    this.element = h("div", { class: "text", role: "region", "aria-label": t("text"), tabindex: "0" });
     this.element.append(this.prompt, this.gap, this.output, this.open, this.caret);
     this.output.addEventListener("click", (event) => {
       const token = this.tokens[this.spans.indexOf(event.target.closest?.("span.t"))];
@@ -86,6 +87,4 @@ export class TextBox {
 }
 
 const titleOf = (token) =>
-  ({ accepted: "draft, accepted", replacement: "replaced by the target", bonus: "bonus token", own: "target’s own token" })[
-    token.origin
-  ] + ` · round ${token.round + 1}`;
+  t("origin.round", { origin: t(`origin.${token.origin}`), round: token.round + 1 });

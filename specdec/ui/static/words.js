@@ -1,9 +1,34 @@
 // Numbers, tokens and short words of the stage. Pure, no document. (The sentences are in reasons.js.)
 // Tokens are data: what leaves this module is plain text and reaches the page through textContent only.
+// The texts themselves are those of assets/texts, which the app serves in the language of the tab.
 
-const NAMES = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"];
-export const count = (n) => NAMES[n] ?? String(n);
-export const tokens = (n) => `${count(n)} ${n === 1 ? "token" : "tokens"}`;
+const TEXTS = new Map();
+
+/** Take in texts by name: { "stage.why": "Why", ... }. */
+export function use(texts) {
+  for (const [name, text] of Object.entries(texts)) TEXTS.set(name, text);
+}
+
+/** The texts of the language that `search` asks for ("?v=...&lang=de"), from the app. */
+export async function fetchTexts(address, search) {
+  const answer = await fetch(new URL(`${new URLSearchParams(search).get("lang") ?? "en"}.json${search}`, address));
+  if (!answer.ok) throw new Error(`The texts of the stage are missing: ${answer.status}.`);
+  use(await answer.json());
+}
+
+/** The text `stage.name` with `values` put in for {their names}. */
+export function t(name, values = {}) {
+  const text = TEXTS.get(`stage.${name}`) ?? name;
+  return text.replace(/\{(\w+)\}/g, (place, key) => (Object.hasOwn(values, key) ? String(values[key]) : place));
+}
+
+/** The same for a text that depends on a number: name.one or name.many. */
+export const tn = (name, n, values = {}) => t(`${name}.${n === 1 ? "one" : "many"}`, { n, ...values });
+
+export const count = (n) => t("numbers").split(",")[n] ?? String(n);
+export const tokens = (n) => tn("tokens", n, { n: count(n) });
+/** Digits as the language writes them. */
+const digitsOf = (text) => text.replace(".", t("decimal"));
 
 // --- tokens -------------------------------------------------------------------------------------------------------
 
@@ -14,7 +39,7 @@ const BYTES = /^⟨[0-9A-F]{2}( [0-9A-F]{2})*⟩$/; // how the trace writes a to
 
 /** A token with its white space and control characters made visible. */
 export function visible(text) {
-  if (text === "") return "⟨empty⟩";
+  if (text === "") return `⟨${t("empty")}⟩`;
   if (BYTES.test(text)) return text;
   const marked = text.replace(/[ \n\t\r\u00a0]/g, (c) => INVISIBLE[c]);
   return marked.replace(HIDDEN, (c) => `⟨U+${c.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
@@ -26,21 +51,21 @@ export function short(text, most = 22) {
   return letters.length <= most ? letters.join("") : `${letters.slice(0, most - 5).join("")}…${letters.slice(-4).join("")}`;
 }
 
-export const quoted = (text, most) => `“${short(text, most)}”`;
+export const quoted = (text, most) => t("quote", { text: short(text, most) });
 
 // Punctuation alone, which screen readers leave out. A Map: a token may be called "constructor".
 const MARKS = new Map(
   Object.entries({
     ",": "comma",
-    ".": "full stop",
+    ".": "stop",
     ":": "colon",
     ";": "semicolon",
-    "!": "exclamation mark",
-    "?": "question mark",
+    "!": "exclamation",
+    "?": "question",
     "-": "hyphen",
-    "(": "opening bracket",
-    ")": "closing bracket",
-    '"': "quotation mark",
+    "(": "open",
+    ")": "close",
+    '"': "quotation",
     "'": "apostrophe",
     "’": "apostrophe",
     "*": "asterisk",
@@ -50,10 +75,10 @@ const MARKS = new Map(
 /** A token as a screen reader should say it. */
 export function spoken(text) {
   const word = text.trim();
-  if (MARKS.has(word)) return MARKS.get(word);
+  if (MARKS.has(word)) return t(`spoken.${MARKS.get(word)}`);
   if (word) return short(word, 40);
-  if (text === "") return "an empty token";
-  return text.includes("\n") ? "a line break" : text.includes("\t") ? "a tab" : "a space";
+  if (text === "") return t("spoken.empty");
+  return t(text.includes("\n") ? "spoken.break" : text.includes("\t") ? "spoken.tab" : "spoken.space");
 }
 
 // --- numbers ------------------------------------------------------------------------------------------------------
@@ -61,7 +86,9 @@ export function spoken(text) {
 const trimZero = (text) => text.replace(/^0\./, ".");
 
 /** A probability as the stage prints it: .62, .016, .0003, 0, 1; never rounded up to a 1 or down to a 0 that it is not. */
-export function num(value, digits = null) {
+export const num = (value, digits = null) => digitsOf(plainNum(value, digits));
+
+function plainNum(value, digits) {
   if (value === null || value === undefined) return "–";
   if (value <= 0) return "0";
   if (value >= 1) return "1";
@@ -87,66 +114,54 @@ export function pair(a, b) {
 export function time(seconds) {
   const ms = seconds * 1000;
   if (ms >= 10_000) return `${(ms / 1000).toFixed(0)} s`;
-  if (ms >= 1000) return `${(ms / 1000).toFixed(1)} s`;
-  return `${ms >= 10 ? ms.toFixed(0) : ms >= 0.1 ? ms.toFixed(1) : ms > 0 ? "<0.1" : "0"} ms`;
+  if (ms >= 1000) return digitsOf(`${(ms / 1000).toFixed(1)} s`);
+  return digitsOf(`${ms >= 10 ? ms.toFixed(0) : ms >= 0.1 ? ms.toFixed(1) : ms > 0 ? "<0.1" : "0"} ms`);
 }
+
+/** A number with so many decimals: "1.3". */
+export const decimals = (value, places) => digitsOf(value.toFixed(places));
 
 // --- who and what -------------------------------------------------------------------------------------------------
 
-const DRAFTERS = {
-  draft: ["the draft model", "The draft model writes"],
-  head: ["the attached head", "The attached head writes"],
-  "early-exit": ["the target’s first layers", "The target’s first layers write"],
-  lookup: ["prompt look-up", "Prompt look-up copies"],
-};
-const drafterOf = (view) =>
-  Object.hasOwn(DRAFTERS, view.drafter) ? DRAFTERS[view.drafter] : ["the drafter", "The drafter writes"];
-export const drafterName = (view) => drafterOf(view)[0];
+const DRAFTERS = ["draft", "head", "early-exit", "lookup"];
+const drafterOf = (view) => (DRAFTERS.includes(view.drafter) ? view.drafter : "other");
+export const drafterName = (view) => t(`who.${drafterOf(view)}`);
+/** "The draft model wrote four tokens" */
+export const wrote = (view, n) => t(`wrote.${drafterOf(view)}`, { tokens: tokens(n) });
+/** "with the draft model, γ = 4" */
+export const withDrafter = (view) => t(`with.${drafterOf(view)}`, { gamma: view.draft_length });
 export const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 export const SIGN = { accepted: "✓", rejected: "✕", discarded: "–", replacement: "↻", bonus: "+", own: "●", none: "■" };
-export const VERDICT = {
-  drafted: "",
-  scored: "",
-  accepted: "✓ accepted",
-  rejected: "✕ rejected",
-  discarded: "– discarded",
-};
-export const ADDED = { replacement: "↻ replacement", bonus: "+ bonus", own: "● target’s own", none: "■ end" };
+const signed = (name, kinds) => (kind) => (kinds.includes(kind) ? `${SIGN[kind]} ${t(`${name}.${kind}`)}` : "");
+export const verdictWord = signed("verdict", ["accepted", "rejected", "discarded"]);
+export const addedWord = signed("added", ["replacement", "bonus", "own", "none"]);
 
-export const ENDINGS = {
-  eos: "ended by itself",
-  length: "length limit reached",
-  context: "context is full",
-  stopped: "stopped",
-};
+const ENDINGS = ["eos", "length", "context", "stopped"];
+export const ending = (reason) => (ENDINGS.includes(reason) ? t(`end.${reason}`) : reason);
 
 /** Why a round has no drafts. */
-export function noDrafts(view) {
-  if (view.method === "plain") return "Plain decoding: nobody drafts. Every token costs one pass of the target.";
-  if (view.drafter === "lookup") return "Prompt look-up found nothing to copy here. The target writes one token by itself.";
-  return "No draft in this round: the target writes one token by itself.";
-}
+export const noDrafts = (view) =>
+  t(`nodrafts.${view.method === "plain" ? "plain" : view.drafter === "lookup" ? "lookup" : "other"}`);
 
 /** The line above the cards: what happens in this state. */
 export function caption(view, round, step) {
   const n = round.drafts.length;
   if (step.phase === "draft") {
-    if (!n) return view.drafter === "lookup" ? "Prompt look-up found nothing to copy" : "nothing is drafted in this round";
+    if (!n) return t(view.drafter === "lookup" ? "caption.nothing.lookup" : "caption.nothing");
     const all = round.seconds.draft.reduce((sum, s) => sum + s, 0);
-    const how = view.drafter === "lookup" ? " from the text so far" : n > 1 ? ", one after another" : "";
-    return `${drafterOf(view)[1]} ${tokens(n)}${how} · ${time(all)}`;
+    const writes = t(`writes.${drafterOf(view)}`, { tokens: tokens(n) });
+    return `${n > 1 && view.drafter !== "lookup" ? t("writes.in_turn", { writes }) : writes} · ${time(all)}`;
   }
-  const cost = time(round.seconds.verify);
-  if (!n) return `one pass of the target gives one token · ${cost}`;
-  return `one pass of the target scores ${n === 1 ? "both" : `all ${count(n + 1)}`} positions at once · ${cost}`;
+  const scored = !n ? t("caption.alone") : n === 1 ? t("caption.both") : t("caption.all", { n: count(n + 1) });
+  return `${scored} · ${time(round.seconds.verify)}`;
 }
 
 /** The rule under the gate of a judged draft, with its numbers; brief: for a narrow card. */
 export function rule(draft, brief = false) {
   if (draft.u === null) return "";
   const ratio = pair(draft.p, draft.q).join(" / ");
-  if (draft.accept_probability >= 1) return brief ? `${ratio} ≥ 1: kept` : `min(1, ${ratio}) = 1: always kept`;
+  if (draft.accept_probability >= 1) return brief ? `${ratio} ≥ 1: ${t("rule.kept")}` : `min(1, ${ratio}) = 1: ${t("rule.always")}`;
   const [chance, u] = pair(draft.accept_probability, draft.u);
   const result = `${chance} ${draft.status === "accepted" ? ">" : "≤"} ${u}`;
   const whole = `min(1, ${ratio}) = ${result}`;

@@ -3,20 +3,14 @@
 const version = new URL(import.meta.url).search;
 const { h, mark, say } = await import(`../dom.js${version}`);
 const { TextJoiner } = await import(`../model.js${version}`);
-const { ENDINGS } = await import(`../words.js${version}`);
+const { decimals, ending, t, tn } = await import(`../words.js${version}`);
 const { firstOf, lastOf, passesAt, shownAt } = await import(`./clock.js${version}`);
 
 const TURNS = /[\u200e\u200f\u202a-\u202e\u2066-\u2069]/; // characters that could turn the rest of the text around
-const ORIGINS = {
-  accepted: "draft, accepted",
-  replacement: "replaced by the target",
-  bonus: "bonus token",
-  own: "target’s own token",
-};
 
 /** "0.84 s": two decimals, so that the digits do not jump while the clock runs. */
-export const many = (n) => `${n} ${n === 1 ? "token" : "tokens"}`;
-export const clockTime = (t) => `${t.toFixed(2)} s`;
+export const many = (n) => tn("tokens", n);
+export const clockTime = (seconds) => `${decimals(seconds, 2)} s`;
 
 export class Lane {
   constructor(name, title) {
@@ -28,7 +22,7 @@ export class Lane {
     this.gap = h("br", {});
     this.output = h("span", { class: "output" });
     this.caret = h("span", { class: "caret", "aria-hidden": "true" });
-    this.text = h("div", { class: "text", role: "region", "aria-label": `Text of ${title.toLowerCase()}`, tabindex: "0" });
+    this.text = h("div", { class: "text", role: "region", "aria-label": t("race.text", { name: title }), tabindex: "0" });
     this.text.append(this.prompt, this.gap, this.output, this.caret);
     this.fill = h("i", {});
     this.bar = h("div", { class: "track", "aria-hidden": "true" }, this.fill);
@@ -60,7 +54,7 @@ export class Lane {
     if (lane.tokens.length < before) this.reset();
     for (const token of lane.tokens.slice(this.spans.length)) {
       const text = this.joiner.add({ text: token.text, bytes: token.bytes ?? null }).text;
-      const span = h("span", { class: `t ${token.origin}`, hidden: true, title: ORIGINS[token.origin] }, text);
+      const span = h("span", { class: `t ${token.origin}`, hidden: true, title: t(`origin.${token.origin}`) }, text);
       mark(span, "data-newline", /\n/.test(text));
       mark(span, "data-turns", TURNS.test(text));
       this.spans.push(span);
@@ -84,32 +78,32 @@ export class Lane {
   }
 
   /** At time t of the clock. won: "first, by 0.90 s" once the race is decided. */
-  draw(t, won) {
+  draw(at, won) {
     const { lane } = this;
-    const count = shownAt(lane, t);
+    const count = shownAt(lane, at);
     const end = lastOf(lane);
     const complete = count === lane.tokens.length;
     const from = lane.ends.findLast((e) => e < count) ?? 0;
     this.show(count, complete ? count : from);
-    say(this.time, end === null ? "–" : clockTime(Math.min(t, end)));
-    say(this.first, complete && end !== null ? `✓ ${won || "complete"}` : "");
+    say(this.time, end === null ? "–" : clockTime(Math.min(at, end)));
+    say(this.first, complete && end !== null ? `✓ ${won || t("race.complete")}` : "");
     mark(this.element, "data-state", complete ? "complete" : count ? "running" : "reading");
     mark(this.element, "data-won", complete && Boolean(won));
     this.fill.style.transform = `scaleX(${lane.tokens.length ? count / lane.tokens.length : 0})`;
-    say(this.count, this.words(t, count, complete));
+    say(this.count, this.words(at, count, complete));
   }
 
-  words(t, count, complete) {
+  words(at, count, complete) {
     const { lane } = this;
-    if (!lane.tokens.length) return "no token was made";
-    if (!count) return t < lane.prefill ? "reads the prompt" : "first pass";
-    const passes = passesAt(lane, t);
+    if (!lane.tokens.length) return t("race.none");
+    if (!count) return t(at < lane.prefill ? "race.reads" : "race.pass");
+    const passes = passesAt(lane, at);
     const parts = [
-      complete ? many(count) : `${count} of ${many(lane.tokens.length)}`,
-      `${passes} target ${passes === 1 ? "pass" : "passes"}`,
-      `first token ${clockTime(firstOf(lane))}`,
+      complete ? many(count) : t("race.of", { n: count, tokens: many(lane.tokens.length) }),
+      tn("race.passes", passes),
+      t("race.first_token", { time: clockTime(firstOf(lane)) }),
     ];
-    if (complete && lane.finish) parts.push(ENDINGS[lane.finish] ?? lane.finish);
+    if (complete && lane.finish) parts.push(ending(lane.finish));
     return parts.join(" · ");
   }
 

@@ -6,8 +6,9 @@ const version = new URL(import.meta.url).search;
 const [sheets, modules] = await Promise.all([
   Promise.all(["../stage", "../controls", "../compact", "race"].map(style)),
   Promise.all(["../dom", "../words", "clock", "lane"].map((name) => import(`./${name}.js${version}`))),
+  import(`../words.js${version}`).then((words) => words.fetchTexts(new URL("../../../texts/", import.meta.url), version)),
 ]);
-const { h, icon, mark, say, drafterName, RaceClock, SPEEDS, shownAt, lastOf, tellingMoment, winnerOf, Lane, clockTime, many } =
+const { h, icon, mark, say, t, withDrafter, RaceClock, SPEEDS, shownAt, lastOf, tellingMoment, winnerOf, Lane, clockTime, many } =
   Object.assign({}, ...modules);
 
 async function style(name) {
@@ -22,7 +23,7 @@ const RACES = new WeakMap(); // element of Streamlit -> RaceView
 const PLACES = new Map(); // run -> time at which it was left; survives page switches
 const KEPT = 20;
 const NARROW = 46; // rem: below, one side under the other
-const NAMES = ["Plain decoding", "Speculative decoding"];
+const NAMES = [t("race.plain"), t("race.speculative")];
 let speed = 1; // chosen once for all races
 
 export default function race({ parentElement, data }) {
@@ -65,20 +66,20 @@ class RaceView {
     this.badge = h("span", { class: "badge" }, this.badgeIcon, this.badgeText);
     this.status = h("span", { class: "status" });
     const keys = [
-      item("accepted", "accepted draft"),
-      item("replacement", "replacement"),
-      item("bonus", "bonus"),
-      item("own", "target’s own"),
+      item("accepted", t("legend.accepted")),
+      item("replacement", t("added.replacement")),
+      item("bonus", t("added.bonus")),
+      item("own", t("added.own")),
     ];
-    const legend = h("ul", { class: "legend", "aria-label": "Colours of the text" }, ...keys);
+    const legend = h("ul", { class: "legend", "aria-label": t("legend") }, ...keys);
     this.lanes = [new Lane("plain", NAMES[0]), new Lane("speculative", NAMES[1])];
     this.spoken = h("p", { class: "hidden", role: "status", "aria-live": "polite" });
     this.notice = h("p", { class: "noticetext" });
-    this.progress = h("progress", { max: "1", "aria-label": "Loading" });
+    this.progress = h("progress", { max: "1", "aria-label": t("loading") });
     this.noticeBox = h("div", { class: "notice" }, this.notice, this.progress);
     this.element = h(
       "section",
-      { class: "stage race", "aria-label": "Race: plain and speculative decoding on one clock", tabindex: "-1" },
+      { class: "stage race", "aria-label": t("race"), tabindex: "-1" },
       this.spoken,
       h("div", { class: "top" }, this.badge, this.status, legend),
       h("div", { class: "lanes" }, ...this.lanes.map((lane) => lane.element)),
@@ -101,28 +102,28 @@ class RaceView {
     this.playIcon = h("span", { class: "playicon" });
     this.playText = h("span", {});
     this.play = h("button", { type: "button", class: "play", onclick: () => clock.toggle() }, this.playIcon, this.playText);
-    this.first = button("first", "To the start", () => clock.seek(0), icon("first"));
-    this.back = button("back", "Back to the text before", () => clock.step(-1), icon("back"));
-    this.step = button("step", "On to the next text", () => clock.step(1), icon("step"));
-    this.last = button("last", "To the end", () => clock.seek(clock.length), icon("last"));
+    this.first = button("first", t("race.start"), () => clock.seek(0), icon("first"));
+    this.back = button("back", t("race.back"), () => clock.step(-1), icon("back"));
+    this.step = button("step", t("race.on"), () => clock.step(1), icon("step"));
+    this.last = button("last", t("race.end"), () => clock.seek(clock.length), icon("last"));
     this.range = h("input", {
       type: "range",
       min: "0",
       step: "any",
-      "aria-label": "Time since the start of the request",
+      "aria-label": t("race.time"),
       oninput: () => clock.seek(Number(this.range.value)),
     });
     this.marks = h("span", { class: "ticks", "aria-hidden": "true" }); // where each side is complete
     this.now = h("span", { class: "now" });
-    const name = (s) => (s === 1 ? "true speed" : s < 1 ? `1/${1 / s} speed` : `${s}× speed`);
+    const name = (s) => (s === 1 ? t("race.true_speed") : t("race.speed", { speed: s < 1 ? `1/${1 / s}` : `${s}×` }));
     this.speed = h(
       "select",
-      { class: "speed", "aria-label": "Speed", onchange: () => clock.setSpeed((speed = Number(this.speed.value))) },
+      { class: "speed", "aria-label": t("controls.speed"), onchange: () => clock.setSpeed((speed = Number(this.speed.value))) },
       ...SPEEDS.map((s) => new Option(name(s), String(s))),
     );
     this.controls = h(
       "div",
-      { class: "controls", role: "group", "aria-label": "Playback" },
+      { class: "controls", role: "group", "aria-label": t("controls") },
       this.first,
       this.back,
       this.play,
@@ -187,9 +188,9 @@ class RaceView {
     if (this.kind !== view.kind) this.badgeIcon.replaceChildren(icon(view.kind === "recording" ? "tape" : "live"));
     this.kind = view.kind;
     say(this.badgeText, view.label);
-    say(this.lanes[0].who, "the target alone");
-    say(this.lanes[1].who, `with ${drafterName(view)}, γ = ${view.draft_length}`);
-    say(this.status, view.state === "stopped" ? "stopped: this is what was made" : view.title);
+    say(this.lanes[0].who, t("race.alone"));
+    say(this.lanes[1].who, withDrafter(view));
+    say(this.status, view.state === "stopped" ? t("race.stopped") : view.title);
     mark(this.status, "title", this.status.textContent || null);
     mark(this.element, "data-state", view.state);
     mark(this.controls, "hidden", !view.clock);
@@ -211,8 +212,8 @@ class RaceView {
     const second = view.lanes[1].tokens.length > 0 || (running && view.lanes[0].finish !== null);
     const stands = (lane, busy) => {
       const count = lane.tokens.length;
-      if (busy) return count ? `${many(count)} so far` : "reads the prompt";
-      return count ? many(count) : running ? "comes next, never at the same time" : "";
+      if (busy) return count ? t("race.so_far", { tokens: many(count) }) : t("race.reads");
+      return count ? many(count) : running ? t("race.next") : "";
     };
     this.lanes.forEach((lane, i) => {
       const busy = running && (i === 1) === second;
@@ -221,28 +222,28 @@ class RaceView {
     if (view.state !== "running") this.speak(view.message);
   }
 
-  draw(t, how) {
+  draw(at, how) {
     const { view } = this;
     const winner = winnerOf(view.lanes);
     const lead = clockTime(Math.abs((lastOf(view.lanes[0]) ?? 0) - (lastOf(view.lanes[1]) ?? 0)));
-    this.lanes.forEach((lane, i) => lane.draw(t, i === winner ? `first, by ${lead}` : ""));
+    this.lanes.forEach((lane, i) => lane.draw(at, i === winner ? t("race.first", { time: lead }) : ""));
     this.range.max = String(this.clock.length);
-    this.range.value = String(t);
-    this.range.style.setProperty("--done", `${(100 * t) / (this.clock.length || 1)}%`);
-    say(this.now, clockTime(t));
-    const complete = view.lanes.filter((lane) => shownAt(lane, t) === lane.tokens.length).length;
+    this.range.value = String(at);
+    this.range.style.setProperty("--done", `${(100 * at) / (this.clock.length || 1)}%`);
+    say(this.now, clockTime(at));
+    const complete = view.lanes.filter((lane) => shownAt(lane, at) === lane.tokens.length).length;
     // While the clock runs only the arrivals are spoken, otherwise every place that somebody goes to.
-    if (how === "still" || complete !== this.complete) this.speak(this.sentence(t));
+    if (how === "still" || complete !== this.complete) this.speak(this.sentence(at));
     this.complete = complete;
   }
 
-  sentence(t) {
+  sentence(at) {
     const parts = this.view.lanes.map((lane, i) => {
-      const count = shownAt(lane, t);
-      if (count === lane.tokens.length) return `${NAMES[i]}: complete after ${clockTime(lastOf(lane) ?? 0)}.`;
-      return `${NAMES[i]}: ${count} of ${many(lane.tokens.length)}.`;
+      const count = shownAt(lane, at);
+      if (count === lane.tokens.length) return t("race.say.complete", { name: NAMES[i], time: clockTime(lastOf(lane) ?? 0) });
+      return t("race.say.so_far", { name: NAMES[i], n: count, tokens: many(lane.tokens.length) });
     });
-    return `After ${clockTime(t)}. ${parts.join(" ")}`;
+    return `${t("race.say.after", { time: clockTime(at) })} ${parts.join(" ")}`;
   }
 
   drawControls() {
@@ -250,7 +251,7 @@ class RaceView {
     const shape = clock.playing ? "pause" : clock.atEnd && !clock.fresh ? "again" : "play";
     if (this.shape !== shape) {
       this.playIcon.replaceChildren(icon(shape));
-      say(this.playText, { pause: "Pause", again: "Again", play: "Play" }[shape]);
+      say(this.playText, t(`controls.${shape}`));
       this.shape = shape;
     }
     mark(this.first, "disabled", clock.t <= 0);

@@ -1,0 +1,46 @@
+"""What every page has around it: the language, a button that copies the link, and a notice about an address that was not right."""
+
+from __future__ import annotations
+
+import html
+import json
+
+import streamlit as st
+
+from specdec.ui import links
+from specdec.ui.explain import literal
+from specdec.ui.texts import LANGUAGES, choose_language, language, text
+
+
+def top(path: str) -> None:
+    """Call it once a page, before its own parts. path: of the page in the address."""
+    page = "rounds" if path in ("", "home", "rounds") else path
+    with st.container(key="frame", horizontal=True, gap="xsmall", vertical_alignment="center", width="content"):
+        st.html(_copy_button(page))
+        st.menu_button(
+            language().upper(),
+            list(LANGUAGES),
+            key="language",
+            on_click=_speak,
+            format_func=LANGUAGES.__getitem__,
+            help=text("frame.language"),
+        )
+    if style := links.hidden_css():
+        st.html(style)
+    if message := links.notice():
+        st.warning(literal(message), icon=":material/link_off:")
+
+
+def _speak() -> None:
+    chosen = st.session_state.language
+    choose_language(chosen)
+    st.session_state["_language_asked"] = True
+    st.query_params["lang"] = chosen
+
+
+def _copy_button(page: str) -> str:
+    """assets/app.js copies the address with every setting in it, also those that the address leaves out as usual."""
+    words = {"usual": json.dumps(links.usual(page)), "done": text("frame.copied"), "failed": text("frame.not_copied")}
+    data = " ".join(f'data-{name}="{html.escape(value)}"' for name, value in words.items())
+    label = html.escape(text("frame.copy"))
+    return f'<button type="button" class="copy-link st-key-copy_link" {data} title="{label}">{label}</button>'

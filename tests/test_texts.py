@@ -1,0 +1,120 @@
+"""Texts by language: what is missing is listed and falls back to English, places for values are the same in every language."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from specdec import texts
+
+ROOT = Path(__file__).resolve().parents[1]
+OTHERS = [code for code in texts.LANGUAGES if code != texts.ENGLISH]
+# Names and titles of papers, and what a model that was taught in English is to go on with, stay as they are.
+ENGLISH_ALONE = {"residual.two.example", "residual.law.example", "residual.p", "residual.q", "speedup.take.arm"}
+
+
+def leaves(value, name):
+    """(name, text) of every string in it."""
+    if isinstance(value, dict):
+        for key, one in value.items():
+            yield from leaves(one, f"{name}[{key}]")
+    elif isinstance(value, list):
+        for key, one in enumerate(value):
+            yield from leaves(one, f"{name}[{key}]")
+    elif isinstance(value, str):
+        yield name, value
+
+
+def strings(code: str) -> dict[str, str]:
+    return {name: words for top, value in texts.table(code).items() for name, words in leaves(value, top)}
+
+
+def wanted(name: str) -> bool:
+    """Whether a text is to be translated: formulas, sources and what steers a card are not."""
+    top = name.split("[")[0]
+    words = strings("en")[name]
+    steers = top == "walkthrough.cards" and any(f"[{key}]" in name for key in ("parts", "before", "options", "answer"))
+    return not (top in ENGLISH_ALONE or top.endswith(".sources") or words.startswith("$") or steers or top.startswith("present."))
+
+
+@pytest.mark.parametrize("code", OTHERS)
+def test_missing_texts_are_listed(code):
+    missing = [name for name in strings("en") if wanted(name) and name not in strings(code)]
+    assert missing == [], f"{len(missing)} texts are missing in {code}:\n" + "\n".join(missing)
+
+
+@pytest.mark.parametrize("code", OTHERS)
+def test_no_text_is_too_many_and_every_one_has_the_places_of_the_english_one(code):
+    english, other = strings("en"), strings(code)
+    assert not (extra := sorted(other.keys() - english.keys())), f"English lacks {extra}"
+    for name, words in other.items():
+        if not words.startswith("$"):
+            assert texts.placeholders(words) == texts.placeholders(english[name]), f"{code} {name}: {words}"
+            assert words.count("**") % 2 == 0 and words.count("`") == english[name].count("`"), f"{code} {name}"
+    for name, value in texts.table(code).items():
+        assert type(value) is type(texts.table("en")[name])
+        if isinstance(value, list):
+            assert len(value) == len(texts.table("en")[name]), name
+
+
+@pytest.mark.parametrize("code", list(texts.LANGUAGES))
+def test_a_question_of_a_card_has_its_answer_among_the_options(code, monkeypatch):
+    monkeypatch.setattr(texts, "_asked", [lambda: code])
+    for card in texts.get("walkthrough.cards"):
+        assert "options" not in card or card["answer"] in card["options"], card["title"]
+        assert {"title", "body", "round", "parts"} <= card.keys()
+
+
+@pytest.mark.parametrize(("code", "shown", "thousands"), [("en", "0.50", "1,234"), ("de", "0,50", "1.234"), ("es", "0,50", "1.234"), ("zh", "0.50", "1,234")])
+def test_numbers_are_written_as_the_language_does(code, shown, thousands, monkeypatch):
+    monkeypatch.setattr(texts, "_asked", [lambda: code])
+    assert texts.fill("{x:.2f} {n:,} {name}", x=0.5, n=1234, name="v1.2,3") == f"{shown} {thousands} v1.2,3"
+    assert texts.number(0.5, ".2f") == shown and texts.separators()[0] == shown[1]
+    assert texts.fill("{n}", n=2) == "2" and texts.fill("{yes}", yes=True) == "True"
+
+
+def test_what_is_missing_falls_back_to_english(tmp_path, monkeypatch):
+    (tmp_path / "en.json").write_text(json.dumps({"a": "A {n}", "b": ["x", "$y"], "c": {"k": "K", "l": "L"}, "d": "D"}))
+    (tmp_path / "part.en.json").write_text(json.dumps({"present.e": "E"}))
+    (tmp_path / "de.json").write_text(json.dumps({"a": "Ä {n}", "b": ["X", None], "c": {"k": "k"}, "d": ["no text"]}))
+    monkeypatch.setattr(texts, "FOLDER", tmp_path)
+    monkeypatch.setattr(texts, "_asked", [lambda: "de"])
+    texts.table.cache_clear()
+    try:
+        assert texts.text("a", n=1) == "Ä 1" and texts.get("b") == ["X", "$y"] and texts.get("c") == {"k": "k", "l": "L"}
+        assert texts.text("d") == "D" and texts.text("present.e") == "E"
+        with pytest.raises(KeyError):
+            texts.text("nothing")
+        (tmp_path / "part.en.json").write_text(json.dumps({"a": "again"}))
+        texts.table.cache_clear()
+        with pytest.raises(ValueError, match="part.en.json .* another file of en has: a"):
+            texts.table("en")
+    finally:
+        texts.table.cache_clear()
+
+
+def test_the_texts_of_the_browser_are_served_whole_in_every_language():
+    from starlette.applications import Starlette
+    from starlette.testclient import TestClient
+
+    from specdec.ui.served import TEXTS
+
+    client = TestClient(Starlette(routes=[TEXTS]))
+    english = client.get("/texts/en.json").json()
+    assert english["stage.why"] == "Why" and not [name for name in english if not name.startswith(("stage.", "present."))]
+    assert client.get("/texts/de.json").json()["stage.why"] == "Warum"
+    assert client.get("/texts/de.json").json().keys() == english.keys() and client.get("/texts/xx.json").json() == english
+    assert client.get("/texts/..%2Fen.json").status_code in (200, 404)
+
+
+@pytest.mark.parametrize("code", OTHERS)
+@pytest.mark.parametrize("page", sorted(path.stem for path in (ROOT / "pages").glob("*.py")))
+def test_every_page_opens_in_every_language(page, code):
+    at = AppTest.from_file(str(ROOT / "specdec" / "ui" / "shell.py"), default_timeout=60)
+    at.query_params["lang"] = code
+    at.switch_page(str(ROOT / "pages" / f"{page}.py"))
+    at.run()
+    assert not at.exception, [e.value for e in at.exception]
