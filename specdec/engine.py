@@ -457,7 +457,7 @@ class Lease:
     grace covers a short loss of the network: the page reconnects within half a second and calls `renew` again.
     """
 
-    def __init__(self, engine: Engine, *, grace: float = 1.5):
+    def __init__(self, engine: Engine, *, grace: float = 1.2):
         self.engine, self.grace = engine, grace
         self.owner = uuid.uuid4().hex
         self.job: Job | None = None
