@@ -24,7 +24,7 @@ from typing import Any
 import streamlit as st
 
 from specdec.trace import Trace
-from specdec.ui import session
+from specdec.ui import cards, session
 from specdec.ui.session import ROOT
 
 CHART = {"displayModeBar": False, "responsive": True, "scrollZoom": False}
@@ -34,7 +34,9 @@ Row = dict[str, Any]
 
 @cache
 def _texts(language: str) -> dict[str, Any]:
-    return json.loads((ROOT / "assets" / "texts" / f"lessons.{language}.json").read_text(encoding="utf-8"))
+    folder = ROOT / "assets" / "texts"
+    files = (folder / f"{name}.{language}.json" for name in ("lessons", "present"))
+    return {name: found for file in files for name, found in json.loads(file.read_text(encoding="utf-8")).items()}
 
 
 def text(name: str, /, **values: Any) -> str:
@@ -50,11 +52,14 @@ def texts(name: str) -> Any:
 
 @contextmanager
 def page(name: str, *, intro: bool = True) -> Iterator[None]:
-    """The frame of a page: the question, and a paragraph for somebody who meets the subject for the first time."""
+    """The frame of a page: the question, and a paragraph for somebody who meets the subject for the first time.
+
+    A card of the lesson above the page tells more than the paragraph, which then makes room.
+    """
     st.html(ROOT / "assets" / "lesson.css")
     with st.container(key="lesson"):
         st.title(text(f"{name}.title"), anchor=False)
-        if intro:
+        if intro and cards.opened() is None:
             st.markdown(text(f"{name}.intro"))
         yield
 

@@ -19,6 +19,7 @@ import streamlit as st
 
 from specdec.race import Race, arrivals
 from specdec.trace import Round, Settings, Trace
+from specdec.ui import cards, present
 from specdec.ui.stage import STATIC
 
 Name = Literal["plain", "speculative"]
@@ -128,7 +129,7 @@ def _token(text: str, origin: str, raw: str | None) -> dict[str, Any]:
 
 def race_stage(view: RaceStage, *, key: str = "race") -> None:
     """Show it. Call it at the same place of the page in every run of the script, once a run, with one `key`."""
-    _component()(key=key, data=view.to_dict())
+    _component()(key=key, data=view.to_dict() | {"present": present.on("present")} | cards.for_stage())
 
 
 def _version() -> str:

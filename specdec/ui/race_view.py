@@ -85,7 +85,13 @@ def start(request: RunRequest) -> None:
 
 
 def _play() -> None:
-    _show(_recording(st.session_state.race_recording))
+    play(st.session_state.race_recording)
+
+
+def play(name: str) -> None:
+    """Put a shipped race on the page."""
+    if name in recordings():
+        _show(_recording(name))
 
 
 def _open() -> None:

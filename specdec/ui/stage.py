@@ -21,6 +21,7 @@ from typing import Any, Literal, TypedDict
 
 import streamlit as st
 
+from specdec.ui import cards, present
 from specdec.ui.stage_view import StageView
 
 __all__ = ["Selection", "StageView", "stage"]
@@ -41,7 +42,10 @@ def stage(view: StageView, *, key: str = "stage") -> Selection | None:
     The answer survives page switches. Call it at the same place of the page in every run of the script, once a run, with one
     `key`; inside a fragment that polls the engine only that fragment runs again. It is about 37 rem high where it is 70 rem wide.
     """
-    result = _component()(key=key, data=view.to_dict(), on_selected_change=lambda: None)
+    data = view.to_dict() | present.for_stage() | cards.for_stage()
+    result = _component()(key=key, data=data, on_selected_change=lambda: None, on_predict_change=lambda: None)
+    if result.predict is not None:
+        present.switch("predict", bool(result.predict.get("on")))
     store = f"_{key}_selected"
     if result.selected is not None:
         st.session_state[store] = result.selected

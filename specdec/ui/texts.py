@@ -11,7 +11,9 @@ from specdec.ui.session import ROOT
 
 @cache
 def _all(language: str) -> dict[str, str]:
-    return json.loads((ROOT / "assets" / "texts" / f"{language}.json").read_text(encoding="utf-8"))
+    folder = ROOT / "assets" / "texts"
+    files = (folder / f"{name}{language}.json" for name in ("", "present."))
+    return {name: found for file in files for name, found in json.loads(file.read_text(encoding="utf-8")).items()}
 
 
 def text(name: str, /, **values: Any) -> str:
