@@ -75,10 +75,10 @@ def bar(pages: dict[str, Any]) -> None:
     if number is None or CARDS[number - 1].page == "lesson":
         return
     card = CARDS[number - 1]
-    with st.container(key="cardbar"):
-        with st.container(key="cardwords"):
-            st.markdown(f"**{number} · {title(card)}** {words(card)}")
-        with st.container(key="cardnav", horizontal=True, gap="small", vertical_alignment="center"):
+    with st.container(key="cardbar", horizontal=True, gap="small", vertical_alignment="center"):
+        with st.container(key="cardwords", width="stretch"):
+            st.markdown(f"**{number} · {title(card)}** &ensp;{words(card)}")
+        with st.container(key="cardnav", horizontal=True, gap="small", vertical_alignment="center", width="content"):
             _link("back", pages, number - 1)
             _link("next", pages, number + 1)
             with st.container(key="card_all", width="content"):

@@ -24,7 +24,8 @@ from typing import Any
 import streamlit as st
 
 from specdec.trace import Trace
-from specdec.ui import cards, session
+from specdec.ui import cards, present, session
+from specdec.ui.charts import larger
 from specdec.ui.session import ROOT
 
 CHART = {"displayModeBar": False, "responsive": True, "scrollZoom": False}
@@ -105,7 +106,7 @@ def kind(words: str) -> None:
 
 
 def chart(figure: dict, alt: str, *, key: str) -> None:
-    st.plotly_chart(figure, key=key, config=CHART, alt=alt)
+    st.plotly_chart(larger(figure) if present.on("present") else figure, key=key, config=CHART, alt=alt)
 
 
 def table(rows: Sequence[Row], *, name: str, height: int | str = "content") -> None:
