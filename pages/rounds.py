@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from specdec.ui import controls, later, panels, session, whole_run
+from specdec.ui import controls, later, panels, present, session, whole_run
 from specdec.ui.explain import literal
 from specdec.ui.stage import stage
 
@@ -32,7 +32,8 @@ def live() -> None:
     trace = shown.result if shown is not None else None
     panels.strip(trace)
     panels.verdict(trace, ended=job is None or not job.active)
-    panels.detail(trace, selected, charts=later.ready())
+    if not present.on("predict"):  # it tells verdicts
+        panels.detail(trace, selected, charts=later.ready())
     whole_run.panel(trace, charts_ready=later.ready())
     panels.origin(trace)
     if job is not None and job.state != state:

@@ -190,6 +190,11 @@ export class Prediction {
     stage.cards.draw(view, round, step, question.token, null);
     stage.places.draw(view, round, step, question.kind === "replacement" && !view.greedy ? question.token : null);
     stage.speak(this.ask.draw(this.texts, view, round, question, asking.last).spoken);
+    // On a phone the question lies below the cards: it is brought into sight once.
+    if (asking.brought !== question.key && stage.element.dataset.width === "narrow") {
+      this.ask.element.scrollIntoView({ block: "center" });
+    }
+    asking.brought = question.key;
     return true;
   }
 
