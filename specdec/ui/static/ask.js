@@ -47,7 +47,7 @@ export class Ask {
     this.text = h("p", {});
     this.choices = h("div", { class: "choices" });
     this.showMe = h("button", { type: "button", class: "showme", onclick: () => answer(null) });
-    this.element = h("section", { class: "box ask", hidden: true }, this.title, this.text, this.choices, this.showMe);
+    this.element = h("section", { class: "box ask", hidden: true }, this.title, this.text, this.choices);
   }
 
   draw(texts, view, round, question, last) {
@@ -68,6 +68,7 @@ export class Ask {
             h("bdi", question.kind === "verdict" ? {} : { class: "tok" }, option),
           ),
         ),
+        this.showMe,
       );
     }
     return words;
