@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from specdec.ui import controls, later, looks, panels, session, whole_run
+from specdec.ui import controls, later, looks, panels, present, session, whole_run
 from specdec.ui.explain import literal
 from specdec.ui.stage import chosen, stage
 from specdec.ui.texts import text
@@ -38,7 +38,8 @@ def detail() -> None:
     """What is worked out when somebody asks for it, or when the run has ended."""
     trace = panels.made_so_far(shown)
     panels.verdict(trace, ended=not active)
-    panels.detail(trace, chosen(panels.view_of(shown)), charts=later.ready(), any_token=not active)
+    if not present.on("predict"):  # it tells verdicts
+        panels.detail(trace, chosen(panels.view_of(shown)), charts=later.ready(), any_token=not active)
     whole_run.panel(trace, charts_ready=later.ready())
     panels.origin(trace)
 

@@ -243,3 +243,27 @@ def figure(
             **more,
         },
     }
+
+
+def larger(made: Figure, factor: float = 1.35) -> Figure:
+    """The same figure with its words as large as a projector wants them; the figure that was given stays as it is."""
+    layout = dict(made["layout"])
+    size = factor * (layout.get("font") or {}).get("size", 14)
+    font = {"size": round(size)}
+
+    def with_font(part: Figure, name: str = "font") -> Figure:
+        return {**part, name: {**(part.get(name) or {}), **font}}
+
+    for name in [n for n in layout if n.startswith(("xaxis", "yaxis"))]:
+        axis = with_font(layout[name] or {}, "tickfont")
+        layout[name] = axis | {"title": with_font(axis.get("title") or {})}
+    margin = layout.get("margin") or {}
+    layout |= {
+        "font": {**(layout.get("font") or {}), **font},
+        "legend": with_font(layout.get("legend") or {}),
+        "annotations": [with_font(one) for one in layout.get("annotations") or []],
+        "height": round(1.12 * layout["height"]),
+        "margin": {**margin, "t": factor * margin.get("t", 40)},
+    }
+    data = [with_font(one, "textfont") if one.get("text") is not None else one for one in made["data"]]
+    return {**made, "data": data, "layout": layout}

@@ -34,7 +34,7 @@ def _poor(controls: Callable[[], object]) -> None:
     with controls():
         now = speedup_view.sliders()
     own = dict(measuring.results(DRAFTERS))
-    same = own or _recorded()
+    same = own or recorded()
     if words := _same_prompt(same):
         lesson.answer(text("limits.poor.same", drafters=words))
     needed = theory.break_even_acceptance(now.draft_length, now.cost, float(now.verify(now.draft_length)))
@@ -83,7 +83,7 @@ def _requests(prompt: str, length: int) -> list[tuple[str, RunRequest]]:
 
 
 @cache
-def _recorded() -> dict[str, Trace]:
+def recorded() -> dict[str, Trace]:
     """The shipped runs of one prompt with each drafter, by name."""
     found = {}
     for path in sorted(RECORDED.glob("drafter-*.json")):

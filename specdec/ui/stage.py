@@ -23,6 +23,7 @@ from typing import Any, Literal, TypedDict
 import streamlit as st
 
 from specdec.texts import FOLDER, language
+from specdec.ui import cards, present
 from specdec.ui.stage_view import StageView
 
 __all__ = ["Selection", "StageView", "chosen", "stage"]
@@ -44,7 +45,10 @@ def stage(view: StageView, *, key: str = "stage", on_select: Callable[[], None] 
     `key`; inside a fragment that polls the engine only that fragment runs again. It is about 37 rem high where it is 70 rem wide.
     on_select: called before the script runs again because a token was clicked, see `chosen`.
     """
-    _component(language())(key=key, data=view.to_dict(_told(view, key)), on_selected_change=on_select)
+    data = view.to_dict(_told(view, key)) | present.for_stage() | cards.for_stage()
+    result = _component(language())(key=key, data=data, on_selected_change=on_select, on_predict_change=lambda: None)
+    if result.predict is not None:
+        present.switch("predict", bool(result.predict.get("on")))
     return chosen(view, key=key)
 
 
