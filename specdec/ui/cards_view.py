@@ -9,7 +9,7 @@ from typing import Any
 import streamlit as st
 
 from specdec import metrics, theory
-from specdec.ui import cards, lesson, session
+from specdec.ui import cards, session
 from specdec.ui.cards import CARDS, Card
 from specdec.ui.explain import literal
 from specdec.ui.lesson import texts
