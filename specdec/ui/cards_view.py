@@ -9,6 +9,7 @@ from typing import Any
 import streamlit as st
 
 from specdec import metrics, theory
+from specdec.texts import ENGLISH, language
 from specdec.ui import cards, session
 from specdec.ui.cards import CARDS, Card
 from specdec.ui.explain import literal
@@ -16,7 +17,7 @@ from specdec.ui.lesson import texts
 from specdec.ui.session import ROOT
 from specdec.ui.texts import text
 
-NOTES = ROOT / "assets" / "lessons" / "notes.en.md"
+NOTES = ROOT / "assets" / "lessons"  # notes.LANGUAGE.md
 SPOT = "color-mix(in srgb, #E69F00 78%, currentColor)"  # seen on white and on the dark background
 
 
@@ -171,10 +172,16 @@ def _questions() -> None:
     st.html("".join(items))
 
 
+def notes() -> str:
+    """The teacher notes as Markdown in the language of the tab, or in English where they lack it. Raises OSError."""
+    own = NOTES / f"notes.{language()}.md"
+    return (own if own.is_file() else NOTES / f"notes.{ENGLISH}.md").read_text(encoding="utf-8")
+
+
 def show_notes() -> None:
     """The teacher notes, to read, to print and to take along."""
     try:
-        notes = NOTES.read_text(encoding="utf-8")
+        found = notes()
     except OSError:
         st.info(text("lesson.notes.missing"))
         return
@@ -182,7 +189,7 @@ def show_notes() -> None:
         st.button(text("lesson.notes.print"), icon=":material/print:", key="notes_print")
         st.download_button(
             text("lesson.notes.download"),
-            data=notes,
+            data=found,
             file_name="teacher-notes.md",
             mime="text/markdown",
             icon=":material/download:",
@@ -190,4 +197,4 @@ def show_notes() -> None:
             key="notes_download",
         )
     with st.container(key="notes"):
-        st.markdown(notes)
+        st.markdown(found)
