@@ -1,4 +1,4 @@
-"""Prompts of several runs are read together, long ones in pieces, and what they have in common once. Texts are those of each alone."""
+"""Prompts of several runs are read together, long ones in pieces, what they have in common once. Texts are those of each alone."""
 
 from __future__ import annotations
 
