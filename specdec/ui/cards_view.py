@@ -110,18 +110,16 @@ def _link(which: str, pages: dict[str, Any], number: int) -> None:
 
 
 def at() -> int:
-    """The number of the card, 1 …; ?card=3 in the address is the third card."""
+    """The number of the card, 1 …; ?card=3 in the address is the third card, and stays with the one that is chosen."""
     state = st.session_state
     asked = cards.number_of(st.query_params.get("card"))
-    if "lesson_card" not in state or (asked is not None and asked != state.get("_lesson_asked")):
+    if asked is not None or "lesson_card" not in state:
         state.lesson_card = str(asked or 1)
-    state["_lesson_asked"] = asked
     return int(state.lesson_card or 1)
 
 
 def _to_link() -> None:
-    st.query_params["card"] = st.session_state["_lesson_asked"] = st.session_state.lesson_card or "1"
-    st.session_state["_lesson_asked"] = int(st.session_state["_lesson_asked"])
+    st.query_params["card"] = st.session_state.lesson_card or "1"
 
 
 def show_cards(pages: dict[str, Any]) -> None:
@@ -139,7 +137,7 @@ def show_cards(pages: dict[str, Any]) -> None:
     )
     card = CARDS[number - 1]
     with st.container(key="cardbody"):
-        st.subheader(f"{number} · {title(card)}", anchor=False)
+        st.header(f"{number} · {title(card)}", anchor=False)
         st.markdown(words(card))
         if card.page == "lesson":
             _questions()
