@@ -25,6 +25,9 @@ from specdec import engine  # noqa: E402 - the folder has to be on the path firs
 from specdec.catalogue import DEFAULT_PAIR  # noqa: E402
 from specdec.ui.served import TEXTS  # noqa: E402
 
+# A pass gives the interpreter away thousands of times; whoever took it has to give it back soon, see specdec/ui/looks.py.
+sys.setswitchinterval(0.0005)
+
 PRELOAD_DELAY = 3.0  # seconds; the first page comes before the models, and importing torch would slow it down
 
 

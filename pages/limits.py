@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from specdec.ui import lesson, limits_view, measuring, session
+from specdec.ui import lesson, limits_view, looks, measuring, session
 from specdec.ui.lesson import text, texts
 
 
@@ -19,6 +19,6 @@ def playground() -> None:
 session.lease()
 with lesson.page("limits"):
     measured = any(measuring.active(name) for name in limits_view.SERIES)
-    st.fragment(playground, run_every=measuring.POLL if measured else None)()
+    looks.fragment(playground, every=looks.interval(measuring.POLL) if measured else None)()
     lesson.formula("limits")
     lesson.sources("limits")

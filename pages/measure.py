@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from specdec.ui import lesson, measure_controls, measure_view, session
+from specdec.ui import lesson, looks, measure_controls, measure_view, session
 from specdec.ui.explain import literal
 from specdec.ui.lesson import text
 
@@ -12,7 +12,6 @@ session.lease()
 was = measure_controls.active()
 
 
-@st.fragment(run_every=measure_controls.POLL if was else None)
 def progress() -> None:
     """What changes while a measurement goes on. Inputs and pictures stay outside, so that a look at it never disturbs them."""
     measure_controls.state()
@@ -25,7 +24,7 @@ with lesson.page("adopt"):
         st.error(literal(message), icon=":material/error:")
     with st.expander(text("adopt.controls"), icon=":material/timer:"):
         measure_controls.controls()
-    progress()
+    looks.fragment(progress, every=looks.interval(measure_controls.POLL) if was else None)()
     measure_view.show()
     lesson.formula("adopt")
     lesson.sources("adopt")

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import streamlit as st
 
-from specdec.ui import controls, later, race_view, session
+from specdec.ui import controls, later, looks, race_view, session
 from specdec.ui.explain import literal
 from specdec.ui.race_stage import race_stage
 from specdec.ui.texts import text
 
-POLL = {"queued": 1.0, "running": 0.5}  # seconds between two looks at the engine
-
 session.lease()
 shown = race_view.shown()
 job = shown.job if shown is not None else None
-state = job.state if job is not None else None
+every = looks.pause(job)
 
 st.title(text("race.title"), anchor=False)
 with st.sidebar:
@@ -25,16 +23,15 @@ if message := session.take_notice():
     st.error(literal(message), icon=":material/error:")
 
 
-@st.fragment(run_every=POLL.get(state))
 def live() -> None:
     """What changes while a race goes on. The inputs stay outside, so that a look at the engine never disturbs them."""
     race_view.banner(shown)
     race_stage(race_view.stage_of(shown))
-    if job is not None and job.state != state:
-        st.rerun()  # once, so that the buttons follow and the polling stops
+    if looks.outgrown(every, job):
+        st.rerun()  # so that the buttons follow, and the looks end with the race
 
 
-live()
+looks.fragment(live, every=every)()
 race = shown.result if shown is not None else None
 race_view.figures(race)
 st.fragment(race_view.timelines)(race, ready=later.ready())

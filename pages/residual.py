@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from specdec.ui import law_view, lesson, measuring, residual_view, session
+from specdec.ui import law_view, lesson, looks, measuring, residual_view, session
 from specdec.ui.lesson import text, texts
 
 REAL = {"real": residual_view.real, "law": law_view.law, "precision": law_view.precision}  # views that the sliders do not change
@@ -48,8 +48,9 @@ session.lease()
 running = _throwing() and st.session_state.get("_ticks", 0) < LAST
 if running:
     st.session_state["_stopped_clock"] = False
-pace = 0.5 if running else measuring.POLL if any(measuring.active(n) for n in (residual_view.THREE, *law_view.SERIES)) else None
+measured = any(measuring.active(n) for n in (residual_view.THREE, *law_view.SERIES))
+pace = looks.interval() if running else looks.interval(measuring.POLL) if measured else None
 with lesson.page("residual"):
-    st.fragment(playground, run_every=pace)()
+    looks.fragment(playground, every=pace)()
     lesson.formula("residual")
     lesson.sources("residual")

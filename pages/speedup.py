@@ -6,7 +6,7 @@ import streamlit as st
 
 from specdec import theory
 from specdec.texts import number
-from specdec.ui import lesson, measuring, session, speedup_view
+from specdec.ui import lesson, looks, measuring, session, speedup_view
 from specdec.ui.lesson import text, texts
 
 
@@ -33,6 +33,6 @@ def playground() -> None:
 session.lease()
 with lesson.page("speedup"):
     measured = any(measuring.active(name) for name in (speedup_view.EVERY, speedup_view.ASKED))
-    st.fragment(playground, run_every=measuring.POLL if measured else None)()
+    looks.fragment(playground, every=looks.interval(measuring.POLL) if measured else None)()
     lesson.formula("speedup")
     lesson.sources("speedup")

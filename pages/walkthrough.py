@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from specdec.ui import lesson, session, walkthrough_view
-
-POLL = {"queued": 1.0, "running": 0.5}  # seconds between two looks at the engine
+from specdec.ui import lesson, looks, session, walkthrough_view
 
 session.lease()
 with lesson.page("walkthrough", intro=walkthrough_view.step() == 0):
@@ -12,7 +10,7 @@ with lesson.page("walkthrough", intro=walkthrough_view.step() == 0):
     if at == walkthrough_view.DICE:
         walkthrough_view.dice()
     elif at == walkthrough_view.REAL:
-        walkthrough_view.real(poll=POLL.get(walkthrough_view.state_of_run()))
+        walkthrough_view.real(poll=looks.pause(walkthrough_view.own_job()))
     else:
         walkthrough_view.card(at)
     lesson.formula("walkthrough")

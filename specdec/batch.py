@@ -19,6 +19,8 @@ from torch import Tensor
 from specdec.decoding import Run, Stopped, stream, stream_plain
 from specdec.errors import SettingsError
 from specdec.passes import Pass, perform
+from specdec.reading import read_on
+from specdec.service import READING, Reading
 from specdec.trace import Method, Round, Settings
 
 
@@ -108,38 +110,31 @@ class BatchRun(Iterator[BatchRound]):
         return tuple(joined)
 
 
-def advance(runs: Sequence[Run]) -> list[Round | Exception | None]:
-    """One round of each run, the prompts of new ones read first; for each its round, None when it has ended, or what ended it.
+def advance(runs: Sequence[Run]) -> list[Round | Exception | Reading | None]:
+    """One round of each run, the prompts of new ones read first; for each its round, None when it has ended, what ended it, or
+    `READING` when its prompt is so long that only a piece of it was read.
 
     An error of one run is no error of the others. The round notes how many had a part in it.
     """
-    outcomes: list[Round | Exception | None] = [None] * len(runs)
-    going: dict[int, Run] = {}
     begun = time.perf_counter()
     with torch.inference_mode():
-        for number, run in enumerate(runs):
-            if run.finish_reason is not None:
-                continue
-            try:
-                if not run.started:
-                    run.prefill()
-                going[number] = run
-            except Stopped:
-                run.end_stopped()
-            except Exception as error:  # noqa: BLE001 - it is this run's
-                outcomes[number] = error
-        failed: dict[int, Exception] = {}
+        failed = read_on({number: run for number, run in enumerate(runs) if run.finish_reason is None and not run.started})
+        going = {number: run for number, run in enumerate(runs) if run.finish_reason is None and run.started and number not in failed}
         rounds = together(going, failed)
     seconds = time.perf_counter() - begun
-    for number, run in going.items():
+    outcomes: list[Round | Exception | Reading | None] = [None] * len(runs)
+    for number, run in enumerate(runs):
         if number in rounds:
             run.count_time(seconds)
             run.note_shared(len(going))
-            outcomes[number] = run.rounds[-1]
+            outcomes[number] = rounds[number]
+        elif number in going and number not in failed or isinstance(failed.get(number), Stopped):
+            run.end_stopped()
         elif number in failed:
             outcomes[number] = failed[number]
-        else:
-            run.end_stopped()
+        elif run.finish_reason is None:
+            run.wait(seconds)
+            outcomes[number] = READING
     return outcomes
 
 

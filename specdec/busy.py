@@ -8,6 +8,7 @@ moment is so for all of them; figures are medians over the turns.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from statistics import quantiles
 
 from specdec import theory
 from specdec.experiments import Experiment, Finding
@@ -24,7 +25,7 @@ class Busy(Experiment):
     drafter: str = ""
     at_once: tuple[int, ...] = AT_ONCE
     draft_lengths: tuple[int, ...] = LENGTHS
-    turns: int = 5
+    turns: int = 15
     longest_prompt: int = 48  # tokens
 
     timed = True
@@ -41,6 +42,7 @@ class Passes:
 
     ratios: v(γ, B), passes of γ + 1 tokens each / the plain pass of the same turn, median, one for each γ of the finding.
     cost: c(B), a draft step for all / the plain pass of the same turn, median.
+    turn_ratios, turn_costs: the same of every turn, [γ][turn] and [turn]; they tell how sure the medians are.
     """
 
     at_once: int
@@ -50,6 +52,8 @@ class Passes:
     slowest: float
     ratios: tuple[float, ...]
     cost: float
+    turn_ratios: tuple[tuple[float, ...], ...] = ()
+    turn_costs: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,11 +80,30 @@ class BusyFinding(Finding):
         """(γ, speed-up) of the best measured γ."""
         return max(((n, self.speedup(at, n, alpha=alpha)) for n in self.draft_lengths), key=lambda pair: pair[1])
 
+    def spread(self, at: Passes, draft_length: int, *, alpha: float | None = None) -> tuple[float, float]:
+        """The quartiles of the speed-up over the turns: half of them lie between. Both the median where turns are unknown."""
+        middle = self.speedup(at, draft_length, alpha=alpha)
+        if len(at.turn_costs) < 2:
+            return middle, middle
+        alpha, ratios = self.alpha if alpha is None else alpha, at.turn_ratios[self.draft_lengths.index(draft_length)]
+        each = [float(theory.speedup(alpha, draft_length, c, v)) for c, v in zip(at.turn_costs, ratios, strict=True)]
+        low, _, high = quantiles(each, n=4, method="inclusive")
+        return low, high
+
+    def pays(self, at: Passes, *, alpha: float | None = None) -> bool | None:
+        """Whether the best measured γ is faster than plain decoding; None where the middle half of the turns lies on both sides."""
+        low, high = self.spread(at, self.best(at, alpha=alpha)[0], alpha=alpha)
+        return True if low > 1 else False if high <= 1 else None
+
     def stops_at(self, *, alpha: float | None = None) -> int | None:
-        """The smallest measured B from which on no measured γ pays; None where the largest one still does."""
+        """The smallest measured B from which on no measured γ pays for sure; None where there is none."""
         found = None
         for at in reversed(self.passes):
-            if self.best(at, alpha=alpha)[1] > 1:
+            if self.pays(at, alpha=alpha) is not False:
                 break
             found = at.at_once
         return found
+
+    def unclear(self) -> tuple[int, ...]:
+        """The measured B at which nobody can tell."""
+        return tuple(at.at_once for at in self.passes if self.pays(at) is None)

@@ -32,11 +32,11 @@ class _Served:
 
 @dataclass(eq=False)
 class _Times:
-    """One entry for each turn. ratios, costs: in plain passes of the same turn."""
+    """One entry for each turn. ratios, costs: in plain passes of the same turn; a cost is None where nothing was drafted."""
 
     plain: list[float] = field(default_factory=list)
     ratios: dict[int, list[float]] = field(default_factory=dict)
-    costs: list[float] = field(default_factory=list)
+    costs: list[float | None] = field(default_factory=list)
 
 
 def begin(pair: Any, request: Any, stop: Callable[[], bool]) -> Carried:
@@ -91,7 +91,7 @@ class _Work:
             self._commit(one, proposal, own.argmax(-1).tolist(), counted=keep)
         if keep:
             times.plain.append(plain)
-            times.costs.extend(seconds / plain for seconds in steps)
+            times.costs.append(steps[0] / plain if steps else None)
             for length, seconds in verified.items():
                 times.ratios.setdefault(length, []).append(seconds / plain)
 
@@ -145,19 +145,6 @@ class _Work:
 
     def finding(self, reason: str) -> BusyFinding:
         lengths = sorted(self.asked.draft_lengths)
-        passes = tuple(
-            Passes(
-                at_once=count,
-                turns=len(times.plain),
-                plain=round(statistics.median(times.plain), 7),
-                fastest=round(min(times.plain), 7),
-                slowest=round(max(times.plain), 7),
-                ratios=tuple(round(statistics.median(times.ratios[n]), 4) for n in lengths),
-                cost=round(statistics.median(times.costs), 4) if times.costs else 0.0,
-            )
-            for count, times in self.times.items()
-            if times.plain
-        )
         seen = [len(one.committed) for one in self.served]
         return BusyFinding(
             finish_reason=reason,
@@ -167,5 +154,21 @@ class _Work:
             context=round(statistics.fmean(seen), 1) if seen else 0.0,
             judged=self.judged,
             accepted=self.accepted,
-            passes=passes,
+            passes=tuple(_passes(count, times, lengths) for count, times in self.times.items() if times.plain),
         )
+
+
+def _passes(count: int, times: _Times, lengths: list[int]) -> Passes:
+    known = [cost for cost in times.costs if cost is not None]
+    cost = statistics.median(known) if known else 0.0
+    return Passes(
+        at_once=count,
+        turns=len(times.plain),
+        plain=round(statistics.median(times.plain), 7),
+        fastest=round(min(times.plain), 7),
+        slowest=round(max(times.plain), 7),
+        ratios=tuple(round(statistics.median(times.ratios[n]), 4) for n in lengths),
+        cost=round(cost, 4),
+        turn_ratios=tuple(tuple(round(ratio, 4) for ratio in times.ratios[n]) for n in lengths),
+        turn_costs=tuple(round(cost if one is None else one, 4) for one in times.costs),
+    )

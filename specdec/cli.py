@@ -31,6 +31,7 @@ FORWARDED = {
     "train": ("specdec.train", "train a drafter for the embedded target"),
     "measure": ("specdec.measure_cli", "measure drafters and draft lengths on your own tasks; a report says whether to adopt them"),
     "selfcheck": ("specdec.selfcheck_cli", "does it work on this machine? exactness, statistics, speed; run it first on a GPU"),
+    "experiment": ("specdec.experiment_cli", "the measurements of the teaching pages, made again"),
     "bench": ("specdec.bench_cli", "measure plain and speculative decoding, and transformers' own, in turns"),
 }
 DRAFTERS = ("draft", "head", "lookup", "early-exit")

@@ -129,6 +129,8 @@ class Run(Iterator[Round]):
         if self.settings.adaptive:
             self._length = AdaptiveLength(self.settings.draft_length, plain_seconds=pair.plain_step_seconds)
         self._target: Any = None
+        self._reader: Generator[Pass, Tensor, None] | None = None
+        self._piece: Pass | None = None
         self._verify = verify_together(pair.target, wait=not self._ahead)
         self._created = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
 
@@ -192,16 +194,65 @@ class Run(Iterator[Round]):
 
     def prefill(self) -> None:
         """The whole prompt but its newest token goes into the caches."""
-        self._check()
         begun = time.perf_counter()
-        self._target = self.pair.target.open(hidden_layers=self.drafter.hidden_layers)
-        if len(self.prompt_ids) > 1:
-            self._target.forward(self.prompt_ids[:-1], keep=1)
-        self._check()
-        self._target.warm(1 + self.settings.draft_length)
-        self.drafter.start(self.prompt_ids, self._target)
-        self.pair.target.synchronize()
+        drive(self.reading())
         self.seconds_prefill = time.perf_counter() - begun
+
+    def reading(self, known: Any = None) -> Generator[Pass, Tensor, None]:
+        """`prefill`, step by step: yields the passes that it takes, each over a piece of the prompt.
+
+        known: a sequence of the target that holds the first tokens of this very prompt, and their states; they are not read again.
+        """
+        self._check()
+        target = self.pair.target.open(hidden_layers=self.drafter.hidden_layers)
+        states: list[Tensor] = []
+        if known is not None:
+            target.adopt(known)
+            states.append(known.hidden)
+        rest = self.prompt_ids[target.length : -1]
+        piece = getattr(self.pair.target, "piece", None) or max(1, len(rest))
+        for first in range(0, len(rest), piece):
+            yield Pass(self._verify, target, rest[first : first + piece])
+            self._check()
+            states.append(target.hidden)
+        if self.drafter.hidden_layers and len(states) > 1:
+            target.hidden = torch.cat(states)
+        target.warm(1 + self.settings.draft_length)
+        self.drafter.start(self.prompt_ids, target)
+        self.pair.target.synchronize()
+        self._target = target
+
+    @property
+    def unread(self) -> bool:
+        """Whether nothing of the prompt has been read yet."""
+        return self._reader is None and not self.started
+
+    @property
+    def to_read(self) -> int:
+        """Tokens that the next piece of the prompt has, 0 when it is read."""
+        return 0 if self.started else min(len(self.prompt_ids), getattr(self.pair.target, "piece", None) or len(self.prompt_ids))
+
+    def next_piece(self, known: Any = None) -> Pass | None:
+        """For one who has several prompts read together: the pass that `reading` needs next, None when the prompt is read."""
+        if self.unread:
+            begun = time.perf_counter()
+            self._reader = self.reading(known)
+            self._piece = next(self._reader, None)
+            self.seconds_prefill += time.perf_counter() - begun
+        return self._piece
+
+    def took_piece(self, logits: Tensor) -> None:
+        """That pass is done."""
+        begun = time.perf_counter() - self._piece.seconds
+        try:
+            self._piece = self._reader.send(logits)
+        except StopIteration:
+            self._piece = None
+        self.seconds_prefill += time.perf_counter() - begun
+
+    def wait(self, seconds: float) -> None:
+        """So much of its time has gone by without a round, as happens while a long prompt is read."""
+        self.seconds += seconds
 
     def steps(self) -> Generator[Pass, Tensor, Round]:
         """One round: yields the passes that it needs, is sent their logits, returns the round. The prompt is in the caches."""
@@ -256,7 +307,7 @@ class Run(Iterator[Round]):
 
     def _finish(self, reason: FinishReason) -> None:
         self.finish_reason = reason
-        self._target = self._target and None  # the caches are not needed any more
+        self._target = self._reader = self._piece = None  # the caches are not needed any more
         self.drafter = Drafter()
 
     def trace(self) -> Trace:

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 from specdec.errors import ModelError, SettingsError, SpecdecError
 from specdec.jobs import BusyError, EngineState, Job, JobState, Limits, Progress, RunRequest
-from specdec.service import Served, Turns, alone
+from specdec.service import READING, Served, Turns, alone
 from specdec.trace import Trace
 
 __all__ = ["BusyError", "Engine", "Job", "Lease", "Limits", "Progress", "RunRequest", "shared"]
@@ -30,7 +30,8 @@ __all__ = ["BusyError", "Engine", "Job", "Lease", "Limits", "Progress", "RunRequ
 log = logging.getLogger(__name__)
 
 PROGRESS_INTERVAL = 0.1  # seconds between two progress records of the same stage
-TRACE_INTERVAL = 0.4  # seconds between two traces of a run that goes on; pages look about twice a second
+TRACE_INTERVAL = 0.4  # seconds between two traces of a run that goes on; a page looks about twice a second,
+TRACES = 20.0  # or less often where many are served: traces that all runs together may have in a second
 
 
 class Decoding(Protocol):
@@ -176,8 +177,20 @@ class Engine:
         self._changed.notify_all()
 
     def _number(self) -> None:
+        """Tell everybody who waits their place, and when their first round is to be expected."""
         for place, job in enumerate(self._waiting):
             job.position = place + (self._current is not None or len(self._turns) >= self.limits.at_once)
+        turns, now = self._turns, time.time()
+        new, free = turns.newcomers, self.limits.at_once - len(turns)
+        jobs = [*(one.job for one in new), *self._waiting]
+        known = self._current is None and self.state == "ready" and not any(alone(job.request) for job in jobs)
+        for place, job in enumerate(jobs):
+            job.ahead = place if job.state == "running" else 0
+            if place < len(new) + free:
+                wait = turns.pace.first_round(place, size=turns.size, newcomers=min(len(jobs), len(new) + free))
+            else:
+                wait = turns.pace.free_place(place - len(new) - free, tuple(turns))
+            job.due = now + wait if known and wait is not None else None
 
     def _stop(self, job: Job) -> None:
         if job.state == "queued":
@@ -217,6 +230,8 @@ class Engine:
                         self._current = None
                         self._number()
             self._admit(name)
+            for one in self._turns.leave(lambda one: one.job.id in self._stopping):
+                self._end_served(one, "stopped")  # at once, and not when its next turn comes
             if len(self._turns):
                 self._turns.take(self._take)
                 with self._changed:
@@ -280,10 +295,14 @@ class Engine:
         if outcome is None:
             self._end_served(one)
             return False
+        if outcome is READING:
+            if job.message:
+                self._end_served(one, "stopped")
+            return not job.message
         if job.first_round is None:
             job.first_round = now
         job.rounds.append(outcome)
-        if now - one.looked > TRACE_INTERVAL:
+        if now - one.looked > max(TRACE_INTERVAL, len(self._turns) / TRACES):
             job.trace, one.looked = one.run.trace(), now
         if job.message:
             self._end_served(one, "stopped")
@@ -438,7 +457,7 @@ class Lease:
     grace covers a short loss of the network: the page reconnects within half a second and calls `renew` again.
     """
 
-    def __init__(self, engine: Engine, *, grace: float = 1.5):
+    def __init__(self, engine: Engine, *, grace: float = 1.2):
         self.engine, self.grace = engine, grace
         self.owner = uuid.uuid4().hex
         self.job: Job | None = None

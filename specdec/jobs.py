@@ -113,7 +113,9 @@ class Progress:
 class Job:
     """One run as the engine knows it. Only the engine writes to it; everybody else reads.
 
-    position: runs in front of it while it waits, 0 once it is its turn. rounds: append-only.
+    position: runs in front of it while it waits, 0 once it is its turn. ahead: once it is served, runs that have their first round
+    before it. due: when its own first round is expected, by the pace of the last turns; None when nobody can tell.
+    rounds: append-only.
     trace: what there is so far, brought up to date about twice a second, complete once the run has ended, also after a stop.
     plain_rounds, plain_trace: the same of the plain run that a race begins with.
     message: one sentence for the person, when the run failed or was cut short.
@@ -124,6 +126,8 @@ class Job:
     id: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
     state: JobState = "queued"
     position: int = 0
+    ahead: int = 0
+    due: float | None = None
     rounds: list[Round] = field(default_factory=list)
     prompt_ids: tuple[int, ...] = ()
     trace: Trace | None = None

@@ -37,9 +37,12 @@ class Runner:
 
     vocabulary: how many of its logits count; the rest is padding of the embedding (None: all).
     note: how passes are run, where that is worth telling. Raises ModelError when the cache of the model cannot roll back.
+    piece: so many tokens of a prompt at most are read in one pass, None: all. A runner that reads in pieces has sequences that can
+    also take over (`adopt`) the first tokens of another one.
     """
 
     note = ""
+    piece: int | None = None
 
     def __init__(self, model: Any, *, vocabulary: int | None = None) -> None:
         self.model = model.eval()

@@ -9,11 +9,22 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
 from specdec.jobs import Job, RunRequest
 
-Outcome = Any  # of one run in one turn: a Round, None when it has ended, or the exception that ended it
+
+
+class Reading(Enum):
+    """What a turn brings to a run whose prompt is long: no round yet."""
+
+    PIECE = "a piece of the prompt was read"
+
+
+READING = Reading.PIECE
+Outcome = Any  # of one run in one turn: a Round, None when it has ended, the exception that ended it, or READING
+READ_AT_ONCE = 512  # tokens of prompts in one turn
 
 
 @dataclass(eq=False)
@@ -40,10 +51,13 @@ def turn(group: Sequence[Served]) -> list[Outcome]:
     """One round of each; what can be done in one pass is."""
     begun = time.perf_counter()
     runs = [one.run for one in group]
-    if len(group) > 1 and all(hasattr(run, "steps") for run in runs):
+    if all(hasattr(run, "steps") for run in runs):
         from specdec.batch import advance
 
-        outcomes = advance(runs)
+        try:
+            outcomes: list[Outcome] = advance(runs)
+        except Exception as error:  # noqa: BLE001 - a pass that was shared has failed: nobody can say how far each run has come
+            outcomes = [error] * len(runs)
     else:
         outcomes = [_next(one) for one in group]
     seconds = time.perf_counter() - begun
@@ -70,6 +84,7 @@ class Turns:
         self._served: tuple[Served, ...] = ()
         self._newcomers = 0
         self.begun = 0.0  # when the present turn began
+        self.pace = Pace()
 
     def __len__(self) -> int:
         return len(self._served)
@@ -77,15 +92,80 @@ class Turns:
     def __iter__(self) -> Iterator[Served]:
         return iter(self._served)
 
+    @property
+    def newcomers(self) -> tuple[Served, ...]:
+        """Those that have had no turn yet, in order."""
+        return self._served[: self._newcomers]
+
     def add(self, one: Served) -> None:
         self._served = (*self._served[: self._newcomers], one, *self._served[self._newcomers :])
         self._newcomers += 1
 
     def take(self, outcome_of: Callable[[Served, Outcome], bool]) -> None:
         """The next turn. outcome_of(one, outcome) says whether it goes on; then it stands behind all others."""
-        group, rest = self._served[: self.size], self._served[self.size :]
+        group = self._next()
+        rest = tuple(one for one in self._served if one not in group)
+        new = sum(one in group for one in self.newcomers)
         self.begun = time.time()
         outcomes = turn(group)
-        self._newcomers = max(0, self._newcomers - len(group))
+        self.pace.learn(time.time() - self.begun, runs=len(group), new=new)
+        self._newcomers -= new
         stay = tuple(one for one, outcome in zip(group, outcomes, strict=True) if outcome_of(one, outcome))
         self._served = (*rest, *stay)
+
+    def leave(self, gone: Callable[[Served], bool]) -> tuple[Served, ...]:
+        """Take out those that need no further turn; returns them."""
+        found = tuple(one for one in self._served if gone(one))
+        self._newcomers -= sum(one in found for one in self.newcomers)
+        self._served = tuple(one for one in self._served if one not in found)
+        return found
+
+    def _next(self) -> tuple[Served, ...]:
+        """The first ones, as many as share a turn. Prompts are read in it only up to a certain length; there is always one."""
+        group: list[Served] = []
+        tokens = 0
+        for one in self._served:
+            reads = getattr(one.run, "to_read", 0)
+            if len(group) < self.size and (not reads or not tokens or tokens + reads <= READ_AT_ONCE):
+                group.append(one)
+                tokens += reads
+        return tuple(group)
+
+
+@dataclass
+class Pace:
+    """How fast the turns of the last minutes were: seconds of a turn for each run in it. None before there was one."""
+
+    new: float | None = None  # of runs whose prompts had to be read
+    old: float | None = None
+
+    def learn(self, seconds: float, *, runs: int, new: int) -> None:
+        """A turn of `runs` runs took so long; the prompts of `new` of them were read in it."""
+        if new:
+            spent = seconds - (self.old or 0.0) * (runs - new)
+            self.new = _towards(self.new, max(0.0, spent) / new)
+        else:
+            self.old = _towards(self.old, seconds / runs)
+
+    def first_round(self, place: int, *, size: int, newcomers: int) -> float | None:
+        """Seconds until the newcomer at `place` of so many, counted from 0, has had its first round; `size` of them share a turn."""
+        return None if self.new is None else min(newcomers, (place // size + 1) * size) * self.new
+
+    def free_place(self, place: int, served: Sequence[Served]) -> float | None:
+        """Seconds until `place` + 1 of those that are served have ended, if they go on as they did and use all tokens that they may.
+
+        None if one of them has not shown yet how it goes on, or if so many are not there.
+        """
+        if self.old is None or place >= len(served) or not all(one.job.rounds for one in served):
+            return None
+        return sorted(_rounds_left(one.job) for one in served)[place] * self.old * len(served)
+
+
+def _rounds_left(job: Job) -> float:
+    made = sum(round_.accepted + (round_.outcome.id is not None) for round_ in job.rounds)
+    left = job.request.settings.max_new_tokens - made
+    return max(0, left) * len(job.rounds) / max(1, made)
+
+
+def _towards(before: float | None, now: float) -> float:
+    return now if before is None else 0.7 * before + 0.3 * now

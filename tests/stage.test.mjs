@@ -6,10 +6,13 @@ import { readFileSync } from "node:fs";
 import test from "node:test";
 
 const folder = new URL("../specdec/ui/static/", import.meta.url);
-const { FAR_BEHIND, TextJoiner, catchUp, committedBy, draftLook, lanesOf, speaksOf, stepOf, stepsOf } = await import(
+const { FAR_BEHIND, TextJoiner, catchUp, committedBy, draftLook, lanesOf, placeOf, speaksOf, stepOf, stepsOf } = await import(
   `${folder}model.js`
 );
 const { Player } = await import(`${folder}player.js`);
+const { optionOf, wordsOf } = await import(`${folder}ask.js`);
+const { Score, choices, questionsBefore } = await import(`${folder}predict.js`);
+const { Presenter } = await import(`${folder}presenter.js`);
 const { announce, cardLabel, why } = await import(`${folder}reasons.js`);
 const { caption, num, pair, quoted, rule, spoken, time, use, visible } = await import(`${folder}words.js`);
 use(JSON.parse(readFileSync(new URL("../assets/texts/stage.en.json", import.meta.url), "utf8")));
@@ -378,4 +381,137 @@ test("speed is for movement and waiting alike", () => {
   player.begin(...give(1), { active: false, playing: true });
   player.setSpeed(4);
   assert.equal(clock.pending.rate, 4);
+});
+
+// --- predict first ------------------------------------------------------------------------------------------------
+
+test("only a verdict is asked about, and behind a rejection also the replacement; the right answers are the run's own", () => {
+  const v = view("rejected");
+  const steps = stepsOf(v.rounds, v.method).filter((s) => s.round === 0);
+  const asked = steps.map((s) => questionsBefore(v, s).map((q) => [q.kind, q.options[q.answer]]));
+  assert.deepEqual(asked, [
+    [],
+    [],
+    [["verdict", "accept"]],
+    [["verdict", "accept"]],
+    [
+      ["verdict", "reject"],
+      ["replacement", " report"],
+    ],
+    [],
+  ]);
+});
+
+test("the tokens to choose from are the likeliest recorded ones, at most four, in an order of their own that never changes", () => {
+  let moved = 0;
+  for (const [, { view }] of all) {
+    for (const round of view.rounds.filter((r) => r.outcome.kind === "replacement")) {
+      const fallen = round.drafts.find((d) => d.status === "rejected");
+      const rows = choices(round, fallen);
+      assert.ok(rows.length <= 4 && rows.some(([id]) => id === round.outcome.id));
+      assert.equal(new Set(rows.map(([id]) => id)).size, rows.length);
+      assert.deepEqual(choices(round, fallen), rows);
+      if (round.outcome.rows.length >= 5) assert.ok(rows.every(([id]) => id !== fallen.id));
+      moved += rows[0][0] === round.outcome.rows[0][0] ? 0 : 1;
+    }
+  }
+  assert.ok(moved > 3, "the first one of the list would be the right one too often");
+});
+
+test("a question says p, q and u and not the verdict; a greedy one has no u", () => {
+  const texts = Object.fromEntries(
+    Object.entries(JSON.parse(readFileSync(new URL("../assets/texts/present.en.json", import.meta.url), "utf8")))
+      .filter(([name]) => name.startsWith("predict."))
+      .map(([name, text]) => [name.slice(8), text]),
+  );
+  for (const name of ["rejected", "greedy"]) {
+    const v = view(name);
+    const steps = stepsOf(v.rounds, v.method);
+    for (const step of steps) {
+      for (const question of questionsBefore(v, step)) {
+        const words = wordsOf(texts, v, v.rounds[step.round], question, null);
+        assert.doesNotMatch(`${words.title} ${words.text} ${words.spoken}`, /\{|undefined|null|accepted|rejected/);
+        if (question.kind === "verdict") assert.equal(/u = /.test(words.text), !v.greedy);
+        assert.equal(words.options.length, question.options.length);
+      }
+    }
+  }
+  const [verdict] = questionsBefore(view("rejected"), { round: 0, phase: "judge", token: 2 });
+  const words = wordsOf(texts, view("rejected"), view("rejected").rounds[0], verdict, false);
+  assert.equal(words.title, "✕ Not this time. Accept or reject “␣invoice”?");
+  assert.equal(words.text, "q = .41, p = .16, and u = .72 was thrown. It stays if u < p / q.");
+  assert.equal(words.spoken.split("u < p / q. ")[1], "A: Accept, R: Reject");
+});
+
+test("A, R and the numbers mean options, and only those that are there", () => {
+  const [verdict, replacement] = questionsBefore(view("rejected"), { round: 0, phase: "judge", token: 2 });
+  assert.deepEqual(["a", "A", "r", "1", "x"].map((key) => optionOf(verdict, key)), [0, 0, 1, null, null]);
+  assert.deepEqual(["1", "3", "5", "a"].map((key) => optionOf(replacement, key)), [0, 2, null, null]);
+  assert.equal(optionOf({ ...replacement, options: ["x", "y"] }, "3"), null);
+});
+
+test("each question counts once, and what was only shown does not count", () => {
+  const score = new Score();
+  score.add("0.0.verdict", true);
+  score.add("0.1.verdict", false);
+  score.add("0.1.verdict", true);
+  score.add("0.2.verdict", null);
+  assert.deepEqual(score.counts, { right: 1, total: 2 });
+  assert.ok(score.has("0.2.verdict"));
+});
+
+test("the gate holds one step forward back, by hand and while playing, and nothing else; behind it playing goes on", () => {
+  const { player, shown, clock, give, tick } = playerOf("rejected");
+  const asked = [];
+  player.gate = (index) => {
+    asked.push([index, player.playing]);
+    return index !== 2;
+  };
+  player.begin(...give(4), { active: false, playing: true });
+  tick();
+  tick();
+  assert.deepEqual(asked, [[1, true], [2, true]]);
+  assert.equal(player.playing, false);
+  assert.equal(player.index, 1);
+  player.go(2);
+  assert.deepEqual(asked.at(-1), [2, false]);
+  assert.equal(player.index, 1);
+  player.proceed({ playing: true });
+  assert.deepEqual(shown.at(-1), [2, "move"]);
+  assert.ok(player.playing && clock.pending);
+  player.go(0);
+  player.go(9);
+  assert.equal(asked.length, 3);
+});
+
+test("a card of the lesson names a step, or the nearest one that the round has", () => {
+  const { rounds, method } = view("rejected");
+  const steps = stepsOf(rounds, method);
+  assert.deepEqual(steps[placeOf(steps, { round: 0, phase: "judge", token: 2 })], { round: 0, phase: "judge", token: 2 });
+  assert.equal(steps[placeOf(steps, { round: 1, phase: "verify" })].round, 1);
+  assert.equal(steps[placeOf(steps, { round: 0, phase: "judge", token: 9 })].phase, "judge");
+});
+
+test("in front of a class a key goes on within the card, and is left to the lesson at its end", () => {
+  const { player, give } = playerOf("rejected");
+  const presenter = new Presenter();
+  const free = { asking: null };
+  const [steps, rounds] = give(4);
+  player.begin(steps, rounds, { active: false, index: 1 });
+  presenter.bounds = [1, 3];
+  assert.equal(presenter.go("back", player, free), false);
+  assert.ok(presenter.go("on", player, free) && presenter.go("on", player, free));
+  assert.equal(player.index, 3);
+  assert.equal(presenter.go("on", player, free), false);
+  assert.ok(presenter.go("start", player, free));
+  assert.equal(player.index, 1);
+  presenter.bounds = null;
+  assert.ok(presenter.go("end", player, free));
+  assert.ok(player.atEnd && !presenter.go("on", player, free));
+  player.active = true;
+  assert.equal(presenter.go("on", player, free), true); // a live run: the next round is on the way
+  let answered;
+  const asking = { asking: {}, answer: (option) => (answered = option) };
+  assert.ok(presenter.go("on", player, asking));
+  assert.equal(answered, null);
 });

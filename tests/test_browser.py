@@ -197,8 +197,7 @@ def test_a_broken_file_is_one_sentence_and_hostile_tokens_are_text(visit, tmp_pa
     assert page.locator(".stage", has_text="onerror").count() == 1
 
 
-@pytest.mark.parametrize(("width", "height"), [(1280, 720), (390, 844)])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("width", "height", "scheme"), [(1280, 720, "light"), (390, 844, "dark")])
 def test_nothing_is_cut_off_sideways(visit, width, height, scheme):
     page = visit("/", width=width, height=height, color_scheme=scheme)
     page.locator(".js-plotly-plot").first.wait_for()

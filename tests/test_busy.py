@@ -84,6 +84,20 @@ def test_where_it_stops_paying():
     assert finding(passes=tuple(dip)).stops_at() == 8
 
 
+def test_a_measurement_that_scatters_around_1_is_called_unclear():
+    """v = 1.6 at γ = 1, c = 0.1, α = 0.6: 1.6 / 1.7 < 1; with v = 1.4 it is 1.6 / 1.5 > 1."""
+    sure = finding().passes[0]
+    turns = (1.4, 1.4, 1.6, 1.6, 1.6)
+    scattered = dataclasses.replace(
+        sure, at_once=2, ratios=(1.6, 9.0), turn_ratios=(turns, (9.0,) * 5), turn_costs=(0.1,) * 5
+    )
+    found = finding(passes=(sure, scattered))
+    assert found.spread(scattered, 1) == (pytest.approx(1.6 / 1.7), pytest.approx(1.6 / 1.5))
+    assert found.pays(sure) is True and found.pays(scattered) is None and found.unclear() == (2,) and found.stops_at() is None
+    slow = dataclasses.replace(scattered, turn_ratios=((1.6,) * 5, (9.0,) * 5))
+    assert finding(passes=(sure, slow)).pays(slow) is False and finding(passes=(sure, slow)).stops_at() == 2
+
+
 def test_a_finding_travels_as_json():
     found = finding()
     assert experiments.from_json(BusyFinding, experiments.to_json(found)) == found

@@ -130,7 +130,7 @@ def test_locked_controls_keep_the_value_of_the_link_and_are_disabled(open_page):
 
 def test_hidden_controls_are_taken_away_and_what_is_unknown_is_named(open_page):
     at = open_page("rounds", hide="seed,top_p,no_such,</style><script>", draft_length="6")
-    style = [h.value for h in at.get("html") if "display: none !important" in h.value]
+    style = [h.value for h in at.get("html") if h.value.endswith("{ display: none !important; }</style>")]
     assert style == ["<style>.st-key-seed, .st-key-top_p { display: none !important; }</style>"]
     assert len(warnings(at)) == 1 and "hide=no_such" in warnings(at)[0]
     assert param(at, "hide") == "seed,top_p"

@@ -111,3 +111,13 @@ def test_no_model_and_no_torch_for_the_first_picture():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip().splitlines()[-1] == "[] []"
+
+
+def test_words_beside_points_cover_neither_each_other_nor_a_point():
+    from specdec.ui.charts import free_places
+
+    assert free_places([0.5], [1.0], ["a"], width=1, height=4) == ["middle right"]
+    close = free_places([0.10, 0.12, 0.5], [0.4, 0.4, 2.0], ["draft", "early-exit", "head"], width=1, height=4)
+    assert close[0] != "middle right" and close[1:] == ["middle right", "middle right"]
+    same = free_places([0.5] * 4, [1.0] * 4, ["head"] * 4, width=1, height=4)
+    assert len(set(same)) == 4

@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 
 import pytest
-from test_engine import Bench, until
+from test_engine import WAIT, Bench, a_round, until
 
 from specdec.decoding import generate, plain
 from specdec.engine import Engine, Limits, RunRequest
 from specdec.errors import SettingsError
 from specdec.jobs import Job
+from specdec.service import Pace, Served, Turns
 from specdec.trace import Settings, Trace
 
 
@@ -154,3 +155,86 @@ def test_limits_from_the_environment():
     for bad in ("many", "0", "-1", "1.5"):
         with pytest.raises(SettingsError, match=f"SPECDEC_AT_ONCE is '{bad}': give a whole number above 0"):
             Limits.from_environment({"SPECDEC_AT_ONCE": bad})
+
+
+def test_prompts_of_one_turn_are_read_up_to_a_length_and_there_is_always_one():
+    reads = [300, 300, 0, 200, 0, 900]
+    turns = Turns(4)
+    for tokens in reads:
+        turns.add(served(tokens))
+    assert [one.run.to_read for one in turns._next()] == [300, 0, 200, 0]  # 300 more would be too many, what reads nothing always fits
+    lone = Turns(4)
+    lone.add(served(900))
+    assert len(lone._next()) == 1
+
+
+def served(to_read=0, *, rounds=0, tokens=100) -> Served:
+    """One whose rounds have made a token each."""
+    job = Job(request=RunRequest(prompt="x", settings=Settings(max_new_tokens=tokens)), rounds=[a_round(i) for i in range(rounds)])
+    return Served(job, type("Run", (), {"to_read": to_read, "__iter__": lambda self: iter(())})())
+
+
+def test_the_expected_wait_comes_from_the_pace_of_the_last_turns():
+    pace = Pace()
+    assert pace.first_round(0, size=8, newcomers=3) is None and pace.free_place(0, []) is None
+    pace.learn(1.6, runs=8, new=8)
+    assert pace.new == pytest.approx(0.2)
+    assert [pace.first_round(place, size=8, newcomers=20) for place in (0, 7, 8, 19)] == pytest.approx([1.6, 1.6, 3.2, 4.0])
+    assert pace.free_place(0, [served(rounds=1)]) is None  # nobody has measured a turn without newcomers yet
+    pace.learn(0.8, runs=8, new=0)
+    assert pace.old == pytest.approx(0.1)
+    running = [served(rounds=4, tokens=10), served(rounds=4, tokens=6)]  # 6 and 2 rounds left, and each takes 2 · 0.1 s
+    assert pace.free_place(0, running) == pytest.approx(0.4) and pace.free_place(1, running) == pytest.approx(1.2)
+    assert pace.free_place(2, running) is None and pace.free_place(0, [*running, served(rounds=0)]) is None
+
+
+def test_those_who_wait_are_told_their_place_and_their_time_where_it_can_be_told(bench):
+    b = bench(at_once=3, batch=1)
+    jobs = begin(b, 3)
+    late = b.submit("late", owner="late")
+    assert [job.due for job in (*jobs, late)] == [None] * 4  # no turn has been measured yet
+    b.permits.release()
+    until(lambda: len(jobs[0].rounds) == 1)
+    until(lambda: jobs[2].due is not None)
+    assert [jobs[1].ahead, jobs[2].ahead, late.position, late.due] == [0, 1, 1, None]
+    assert 0 < jobs[1].due - jobs[1].created <= jobs[2].due - jobs[1].created < 2 * WAIT
+    b.engine.submit(RunRequest(prompt="timed", record=False), owner="timed")
+    assert [job.due for job in (*jobs[1:], late)] == [None] * 3  # how long it will have the machine for itself nobody knows
+    b.permits.release(99)
+
+
+def test_a_stopped_run_leaves_before_the_next_turn_and_not_with_its_own(bench):
+    b = bench(at_once=9, batch=1)
+    jobs = begin(b, 4)
+    b.permits.release(4)
+    until(lambda: all(len(job.rounds) == 1 for job in jobs))
+    b.engine.stop(jobs[3])  # the turns of three others come first
+    b.permits.release()  # ends the turn that has begun
+    until(lambda: not jobs[3].active)
+    assert jobs[3].state == "stopped" and sum(len(job.rounds) for job in jobs) == 5 and b.engine.serving == 3
+    b.permits.release(99)
+
+
+def test_a_shared_pass_that_fails_ends_its_runs_and_not_the_worker(tiny_pair, monkeypatch):
+    import specdec.batch
+
+    pair = tiny_pair("llama", layers=3)
+    engine = Engine(lambda name, progress: pair, limits=Limits(at_once=4, batch=4))
+    real, calls = specdec.batch.advance, []
+
+    def breaks_once(runs):
+        calls.append(len(runs))
+        if len(calls) == 1:
+            raise MemoryError("no room")
+        return real(runs)
+
+    monkeypatch.setattr(specdec.batch, "advance", breaks_once)
+    request = RunRequest(prompt="abc", settings=Settings(raw=True, max_new_tokens=3))
+    try:
+        first = engine.submit(request, owner="a")
+        until(lambda: not first.active, seconds=60)
+        second = engine.submit(request, owner="b")
+        until(lambda: not second.active, seconds=60)
+    finally:
+        engine.close()
+    assert first.state == "failed" and "MemoryError" in first.message and second.state == "done"

@@ -388,3 +388,60 @@ def test_colours_follow_the_theme_of_the_page(open_stage):
         )
 
     assert ink("light") != ink("dark")
+
+
+# --- predict first ---
+
+
+def test_predict_first_asks_before_each_verdict_and_counts_the_answers_here(open_stage):
+    page = open_stage("sample=rejected", reduced_motion="reduce")
+    ask, score = page.locator(".ask"), page.locator(".score")
+    assert not ask.is_visible()
+    page.get_by_role("button", name="Predict").click()
+    press(page, "ArrowRight", "ArrowRight")
+    assert state(page) == ("1", "verify") and ask.is_visible() and not page.locator(".why").is_visible()
+    assert page.locator(".chips .card").nth(0).get_attribute("data-look") == "scored"
+    assert spoken(page).endswith("A: Accept, R: Reject")
+    page.keyboard.press("a")
+    assert state(page) == ("1", "judge 1") and score.inner_text() == "✓ Right. 1 of 1"
+    assert spoken(page).startswith("Right. Draft 1 of 4, send: accepted")
+    press(page, "ArrowRight", "r")
+    assert state(page) == ("1", "judge 2") and score.inner_text() == "✕ Not this time. 1 of 2"
+    press(page, "ArrowRight", "r")
+    assert state(page) == ("1", "judge 2")  # the verdict does not show before the replacement was asked as well
+    assert ask.locator("h3").inner_text() == "✓ Right. “␣invoice” falls. What replaces it?"
+    ask.get_by_role("button", name="report").click()
+    assert state(page) == ("1", "judge 3") and score.inner_text() == "✓ Right. 3 of 4"
+    press(page, "Home", "ArrowRight", "ArrowRight", "ArrowRight")
+    assert state(page) == ("1", "judge 2") and score.inner_text() == "3 of 4"  # nothing is asked twice
+
+
+def test_playing_stops_for_a_question_and_goes_on_behind_it(open_stage):
+    page = open_stage("sample=bonus", reduced_motion="reduce")
+    page.get_by_role("button", name="Predict").click()
+    page.locator("select.speed").select_option("4")
+    press(page, "Space")
+    page.locator(".ask").wait_for(timeout=30_000)
+    assert page.locator(".play").inner_text().strip() == "Play" and state(page)[1] == "verify"
+    press(page, "Space")  # only shown, so not counted
+    page.wait_for_function(f"{STAGE}.querySelector('.ask:not([hidden])') && {STAGE}.dataset.phase === 'judge'", timeout=30_000)
+    assert page.locator(".score").inner_text() == ""
+
+
+@pytest.mark.parametrize(("width", "name"), [(1280, "rejected"), (960, "greedy"), (960, "eight_drafts"), (390, "rejected")])
+def test_a_question_fits_its_box_and_moves_nothing(open_stage, name, width):
+    page = open_stage(f"sample={name}&quiet", width=width, height=720 if width > 390 else 844, reduced_motion="reduce")
+    page.get_by_role("button", name="Predict").click()
+    height = f"{STAGE}.querySelector('.controls').getBoundingClientRect().bottom - {STAGE}.getBoundingClientRect().top"
+    heights, cut, small, asked = set(), [], [], 0
+    for _ in range(9):
+        press(page, "ArrowRight")
+        heights.add(round(page.evaluate(height)) if width > 390 else 0)
+        if page.locator(".ask").is_visible():
+            asked += 1
+            cut += page.evaluate(f"[{STAGE}.querySelector('.ask')].filter((e) => e.scrollHeight > e.clientHeight + 1).length") * [asked]
+            box = f"[...{STAGE}.querySelectorAll('.ask button')].filter((e) => e.offsetParent)"
+            small += page.evaluate(f"{box}.filter((e) => e.getBoundingClientRect().height < 44).map((e) => e.textContent)")
+    assert asked >= 4 and len(heights) == 1
+    assert cut == [] and small == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width

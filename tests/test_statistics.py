@@ -15,6 +15,7 @@ import torch
 from families import related_pair
 
 from specdec import Settings, decoding
+from specdec.batch import BatchRun
 from specdec.decoding import stream
 from specdec.sampling import SamplingRule
 
@@ -53,6 +54,15 @@ def sample(pair, prompt: str, settings: Settings, *, runs: int, tokens: int = 3)
             pass
         counts[tuple(run.output_ids[:tokens])] += 1
     return counts
+
+
+def sample_together(pair, prompt: str, settings: Settings, *, runs: int, tokens: int = 3, at_once: int = 15) -> Counter:
+    """The same with so many runs in shared passes, which takes a third of the time on a model of some size."""
+    requests = [(prompt, settings.replace(seed=seed)) for seed in range(runs)]
+    batch = BatchRun(pair, requests, at_once=at_once)
+    for _ in batch:
+        pass
+    return Counter(tuple(run.output_ids[:tokens]) for run in batch.runs)
 
 
 def p_value(counts: Counter, law: dict) -> float:
@@ -136,8 +146,8 @@ PROMPT = "My favourite animal is the"
 
 
 def test_samples_of_the_real_pair_follow_the_target(embedded_pair):
-    """The short form: 150 runs of the default drafter."""
-    counts = sample(embedded_pair, PROMPT, REAL, runs=150)
+    """The short form: 150 runs of the default drafter, the same loop with its passes shared."""
+    counts = sample_together(embedded_pair, PROMPT, REAL, runs=150)
     assert smallest_p_value(counts, law_of_target(embedded_pair, PROMPT, REAL)) > ALPHA
 
 

@@ -55,7 +55,10 @@ def _wish(draft: Draft, place: int, parts: Collection[str], focus: Sequence[int]
     if kind == "rejected":
         return _chip(best.text, "↵ " + text("board.replaces"), "replacement", pointed=place in focus)
     return _chip(
-        best.text, text("board.sure", percent=100 * best.probability), "same" if kind == "accepted" else "open", pointed=place in focus
+        best.text,
+        text("board.sure", percent=100 * best.probability),
+        "same" if kind == "accepted" else "open",
+        pointed=place in focus,
     )
 
 

@@ -28,14 +28,18 @@ def measured(*, alpha: float) -> None:
 
 
 def _sentence(found: BusyFinding, *, here: bool) -> str:
-    at = found.stops_at()
-    shown = at if at is not None else found.passes[-1].at_once
-    length, speed = found.best(next(p for p in found.passes if p.at_once == shown))
+    at, last = found.stops_at(), found.passes[-1]
+    shown = next(p for p in found.passes if p.at_once == at) if at is not None else last
+    length, speed = found.best(shown)
+    low, high = found.spread(shown, length)
     first, alone = found.best(found.passes[0])
-    which = "never" if at is None else "always" if at == found.passes[0].at_once else "stops"
+    close = found.pays(last) is None
+    which = "close" if close else "never" if at is None else "always" if at == found.passes[0].at_once else "stops"
     place = text("limits.busy.here" if here else "limits.busy.there")
-    values = {"b": shown, "speed": speed, "gamma": length, "alone": alone, "first": first}
-    return text(f"limits.busy.{which}", place=place, drafter=found.drafter, **values)
+    values = {"b": shown.at_once, "speed": speed, "low": low, "high": high, "gamma": length, "alone": alone, "first": first}
+    words = text(f"limits.busy.{which}", place=place, drafter=found.drafter, **values)
+    others = [str(b) for b in found.unclear() if not (close and b == last.at_once)]
+    return words if not others else f"{words} {text('limits.busy.unclear', numbers=', '.join(others))}"
 
 
 def _requests() -> list[tuple[str, RunRequest]]:

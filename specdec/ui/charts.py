@@ -80,8 +80,9 @@ def points(
     size: int = 12,
     hover: Sequence[str] = (),
     labels: Sequence[str] = (),
+    places: Sequence[str] | str = "middle right",
 ) -> Figure:
-    """hover: a text for each point. labels: words beside the points."""
+    """hover: a text for each point. labels: words beside the points, at their `places` (see `free_places`)."""
     made: Figure = {
         "type": "scatter",
         "mode": "markers+text" if labels else "markers",
@@ -91,14 +92,43 @@ def points(
         "marker": {"color": colour, "symbol": symbol, "size": size, "line": {"width": 1.5, "color": "#ffffff"}},
     }
     if labels:
-        made |= {"text": list(labels), "textposition": "middle right"}
+        made |= {"text": list(labels), "textposition": places if isinstance(places, str) else list(places)}
     if hover:
         made |= {"hovertext": list(hover), "hoverinfo": "text"}
     return made
 
 
-def flat(value: float, words: str) -> tuple[Figure, Figure]:
-    """A horizontal line through the whole figure, and its words: (shape, annotation)."""
+def free_places(x, y, labels: Sequence[str], *, width: float, height: float, size: tuple[int, int] = (330, 240)) -> list[str]:
+    """Where the words of each point go so that they cover neither each other nor a point, as far as there is a free side.
+
+    width, height: of the axes, in their units, which begin at 0. size: of the plot in pixels, about; a phone has the least.
+    """
+    across, up = width / size[0], height / size[1]  # axis units for a pixel
+    points_at = list(zip(map(float, x), map(float, y), strict=True))
+    taken = [(px - 7 * across, px + 7 * across, py - 7 * up, py + 7 * up) for px, py in points_at]
+    chosen = []
+    for (px, py), label in zip(points_at, labels, strict=True):
+        long, half, tall = 8 * len(label) * across, 4 * len(label) * across, 9 * up
+        left, right = px - 9 * across, px + 9 * across
+        sides = {
+            "middle right": (right, right + long, py - tall, py + tall),
+            "middle left": (left - long, left, py - tall, py + tall),
+            "top center": (px - half, px + half, py + 9 * up, py + 27 * up),
+            "bottom center": (px - half, px + half, py - 27 * up, py - 9 * up),
+        }
+        free = [name for name, box in sides.items() if 0 <= box[0] and box[1] <= width and not any(_meet(box, other) for other in taken)]
+        chosen.append(free[0] if free else "middle right")
+        taken.append(sides[chosen[-1]])
+    return chosen
+
+
+def _meet(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    """Whether two boxes (left, right, bottom, top) overlap."""
+    return one[0] < other[1] and other[0] < one[1] and one[2] < other[3] and other[2] < one[3]
+
+
+def flat(value: float, words: str, *, right: bool = False) -> tuple[Figure, Figure]:
+    """A horizontal line through the whole figure, and its words at the left or at the right end: (shape, annotation)."""
     shape = {
         "type": "line",
         "xref": "paper",
@@ -108,7 +138,8 @@ def flat(value: float, words: str) -> tuple[Figure, Figure]:
         "y1": value,
         "line": {"dash": "dot", "width": 2, "color": LEFT},
     }
-    words_at = {"xref": "paper", "x": 0.01, "y": value, "xanchor": "left", "yanchor": "top", "showarrow": False}
+    end = {"x": 0.99, "xanchor": "right"} if right else {"x": 0.01, "xanchor": "left"}
+    words_at = {"xref": "paper", "y": value, "yanchor": "top", "showarrow": False} | end
     return shape, words_at | {"text": words, "font": {"color": LEFT, "size": 13}}
 
 
@@ -212,3 +243,27 @@ def figure(
             **more,
         },
     }
+
+
+def larger(made: Figure, factor: float = 1.35) -> Figure:
+    """The same figure with its words as large as a projector wants them; the figure that was given stays as it is."""
+    layout = dict(made["layout"])
+    size = factor * (layout.get("font") or {}).get("size", 14)
+    font = {"size": round(size)}
+
+    def with_font(part: Figure, name: str = "font") -> Figure:
+        return {**part, name: {**(part.get(name) or {}), **font}}
+
+    for name in [n for n in layout if n.startswith(("xaxis", "yaxis"))]:
+        axis = with_font(layout[name] or {}, "tickfont")
+        layout[name] = axis | {"title": with_font(axis.get("title") or {})}
+    margin = layout.get("margin") or {}
+    layout |= {
+        "font": {**(layout.get("font") or {}), **font},
+        "legend": with_font(layout.get("legend") or {}),
+        "annotations": [with_font(one) for one in layout.get("annotations") or []],
+        "height": round(1.12 * layout["height"]),
+        "margin": {**margin, "t": factor * margin.get("t", 40)},
+    }
+    data = [with_font(one, "textfont") if one.get("text") is not None else one for one in made["data"]]
+    return {**made, "data": data, "layout": layout}

@@ -30,7 +30,14 @@ def busy_measured(found: BusyFinding, *, alpha: float) -> View:
     data.append(line | {"mode": "lines+markers", "hovertext": hover, "hoverinfo": "text", "hovertemplate": None})
     hover = [f"B = {b}: {speed:.2f}× with γ = {n}" for b, (n, speed) in zip(counts, best, strict=True)]
     line = charts.line(counts, [s for _, s in best], text("fig.measured_alpha", alpha=found.alpha), P, width=4)
-    data.append(line | {"mode": "lines+markers", "hovertext": hover, "hoverinfo": "text", "hovertemplate": None})
+    spread = [found.spread(at, length) for at, (length, _) in zip(found.passes, best, strict=True)]
+    bars = {
+        "type": "data",
+        "symmetric": False,
+        "array": [max(0.0, high - s) for (_, high), (_, s) in zip(spread, best, strict=True)],
+        "arrayminus": [max(0.0, s - low) for (low, _), (_, s) in zip(spread, best, strict=True)],
+    }
+    data.append(line | {"mode": "lines+markers", "hovertext": hover, "hoverinfo": "text", "hovertemplate": None, "error_y": bars})
     stops = found.stops_at()
     if stops is not None:
         speed = dict(zip(counts, best, strict=True))[stops][1]
@@ -55,9 +62,11 @@ def busy_measured(found: BusyFinding, *, alpha: float) -> View:
             **{f"v, γ {n}": v for n, v in zip(found.draft_lengths, at.ratios, strict=True)},
             "best γ": length,
             "speed-up": speed,
+            "lower quartile": low,
+            "upper quartile": high,
             "turns": at.turns,
         }
-        for at, (length, speed) in zip(found.passes, best, strict=True)
+        for at, (length, speed), (low, high) in zip(found.passes, best, spread, strict=True)
     ]
     told = " ".join(f"B {b}: {speed:.2f} times at γ {n}." for b, (n, speed) in zip(counts, best, strict=True))
     return View(figure, f"Measured passes over several requests, and the speed-up that remains. {told}", rows)
@@ -80,7 +89,9 @@ def law_bars(seen: Comparison, counts: tuple[int, int]) -> View:
         points = charts.points([], [], text("fig.exact"), BONUS, hover=hover)
         marker = {"symbol": "line-ew-open", "size": 26, "color": BONUS, "line": line}
         data.append(points | {"x": x, "y": charts.numbers(seen.exact), "marker": marker})
-    figure = charts.figure(data, x=text("axis.came"), y=text("axis.share"), xaxis={"type": "category"}, yaxis={"rangemode": "tozero"})
+    figure = charts.figure(
+        data, x=text("axis.came"), y=text("axis.share"), xaxis={"type": "category"}, yaxis={"rangemode": "tozero"}
+    )
     rows = [
         {"text": visible(label), "speculative": a, "alone": b, **({"target p": seen.exact[i]} if seen.exact is not None else {})}
         for i, (label, a, b) in enumerate(zip(seen.labels, seen.speculative, seen.alone, strict=True))

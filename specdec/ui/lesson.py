@@ -23,7 +23,8 @@ import streamlit as st
 
 from specdec import texts as _texts
 from specdec.trace import Trace
-from specdec.ui import links, recordings, session
+from specdec.ui import cards, links, present, recordings, session
+from specdec.ui.charts import larger
 from specdec.ui.session import ROOT
 from specdec.ui.texts import text
 
@@ -37,11 +38,14 @@ texts = _texts.get  # a list or a table of texts
 
 @contextmanager
 def page(name: str, *, intro: bool = True) -> Iterator[None]:
-    """The frame of a page: the question, and a paragraph for somebody who meets the subject for the first time."""
+    """The frame of a page: the question, and a paragraph for somebody who meets the subject for the first time.
+
+    A card of the lesson above the page tells more than the paragraph, which then makes room.
+    """
     st.html(ROOT / "assets" / "lesson.css")
     with st.container(key="lesson"):
         st.title(text(f"{name}.title"), anchor=False)
-        if intro:
+        if intro and cards.opened() is None:
             st.markdown(text(f"{name}.intro"))
         yield
 
@@ -74,7 +78,7 @@ def kind(words: str) -> None:
 
 
 def chart(figure: dict, alt: str, *, key: str) -> None:
-    st.plotly_chart(figure, key=key, config=CHART, alt=alt)
+    st.plotly_chart(larger(figure) if present.on("present") else figure, key=key, config=CHART, alt=alt)
 
 
 def table(rows: Sequence[Row], *, name: str, height: int | str = "content") -> None:

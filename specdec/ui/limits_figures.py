@@ -24,9 +24,7 @@ GIGA = 1e9
 def measured(runs: Mapping[str, Trace]) -> list[tuple[str, Trace, metrics.Summary]]:
     """The runs whose speed-up was measured."""
     found = [(name, trace, metrics.summary(trace)) for name, trace in runs.items()]
-    return [
-        f for f in found if f[2].speedup is not None and f[2].acceptance_rate is not None and f[2].cost_coefficient is not None
-    ]
+    return [f for f in found if f[2].speedup is not None and f[2].acceptance_rate is not None and f[2].cost_coefficient is not None]
 
 
 def _hover(name: str, trace: Trace, s: metrics.Summary) -> str:
@@ -46,21 +44,15 @@ def poor_draft(now: Inputs, runs: Mapping[str, Trace]) -> View:
         charts.line(x, chosen, text("fig.formula_gamma", n=now.draft_length), P, width=4, hover="α %{x:.2f}: %{y:.2f}×"),
         charts.points([now.alpha], [float(now.speedup(now.draft_length))], text("fig.here"), LEFT, symbol="x", size=14),
     ]
+    top = min(8.0, max(3.0, float(now.speedup(now.draft_length, 1.0)) * 1.05))
     found = measured(runs)
     if found:
         names = [trace.settings.drafter for _, trace, _ in found]
-        data.append(
-            charts.points(
-                [s.acceptance_rate for *_, s in found],
-                [s.speedup for *_, s in found],
-                text("fig.recorded_measured"),
-                KEPT,
-                hover=[_hover(*f) for f in found],
-                labels=names,
-            )
-        )
-    shape, words = charts.flat(1, text("axis.plain"))
-    top = max(3.0, float(now.speedup(now.draft_length, 1.0)) * 1.05)
+        at = [s.acceptance_rate for *_, s in found], [s.speedup for *_, s in found]
+        places = charts.free_places(*at, names, width=1.02, height=top)
+        hover = [_hover(*f) for f in found]
+        data.append(charts.points(*at, text("fig.recorded_measured"), KEPT, hover=hover, labels=names, places=places))
+    shape, words = charts.flat(1, text("axis.plain"), right=True)
     figure = charts.figure(
         data,
         x=text("axis.alpha"),
@@ -68,7 +60,7 @@ def poor_draft(now: Inputs, runs: Mapping[str, Trace]) -> View:
         shapes=[shape],
         notes=[words],
         xaxis={"range": [0, 1.02]},
-        yaxis={"range": [0, min(top, 8)], "ticksuffix": "×"},
+        yaxis={"range": [0, top], "ticksuffix": "×"},
     )
     rows = [{"α": float(a), "speed-up": float(s), "at the best γ": float(b)} for a, s, b in zip(x[::5], chosen[::5], best[::5])]
     rows += [{"α": s.acceptance_rate, "speed-up": s.speedup, "at the best γ": f"measured: {name}"} for name, _, s in found]
@@ -109,9 +101,7 @@ def costly_draft(now: Inputs, runs: Mapping[str, Trace]) -> View:
         yaxis={"range": [0, top], "ticksuffix": "×"},
     )
     rows = [{"c": float(c), "speed-up": float(s), "at the best γ": float(b)} for c, s, b in zip(x[::5], chosen[::5], best[::5])]
-    return View(
-        figure, f"Speed-up by the formula against the cost of a draft step at α {now.alpha:g}, γ {now.draft_length}.", rows
-    )
+    return View(figure, f"Speed-up by the formula against the cost of a draft step at α {now.alpha:g}, γ {now.draft_length}.", rows)
 
 
 def t5_paradox() -> View:

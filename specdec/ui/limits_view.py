@@ -35,7 +35,7 @@ def _poor(controls: Callable[[], object]) -> None:
     with controls():
         now = speedup_view.sliders()
     own = dict(measuring.results(DRAFTERS))
-    same = own or _recorded()
+    same = own or recorded()
     if words := _same_prompt(same):
         lesson.answer(text("limits.poor.same", drafters=words))
     needed = theory.break_even_acceptance(now.draft_length, now.cost, float(now.verify(now.draft_length)))
@@ -58,8 +58,14 @@ def _poor(controls: Callable[[], object]) -> None:
     )
     measuring.panel(DRAFTERS, label=text("limits.measure"), requests=lambda: _requests(prompt, now.draft_length))
     one = next(iter(same.values()), None)
-    said = text("limits.kind.same", prompt=one.prompt[:80], origin=origin_text(one)) if one else ""
+    said = text("limits.kind.same", prompt=_shortened(one.prompt), origin=origin_text(one)) if one else ""
     lesson.kind(f"{text('limits.kind.poor')} {literal(said)}")
+
+
+def _shortened(prompt: str, longest: int = 80) -> str:
+    """The beginning of a prompt on one line."""
+    line = " ".join(prompt.split())
+    return line if len(line) <= longest else f"{line[:longest].rsplit(' ', 1)[0]} …"
 
 
 def _requests(prompt: str, length: int) -> list[tuple[str, RunRequest]]:
@@ -78,7 +84,7 @@ def _requests(prompt: str, length: int) -> list[tuple[str, RunRequest]]:
 
 
 @cache
-def _recorded() -> dict[str, Trace]:
+def recorded() -> dict[str, Trace]:
     """The shipped runs of one prompt with each drafter, by name."""
     found = {}
     for path in sorted(RECORDED.glob("drafter-*.json")):

@@ -134,6 +134,7 @@ def _shows() -> set[str]:
         *text_table("speedup.views"),
         *text_table("limits.views"),
         *text_table("adopt.views"),
+        *text_table("lesson.views"),
     } | {
         "whole",
         "close",
@@ -157,7 +158,7 @@ SETTINGS: dict[str, Setting] = {
     "raw": _switch(DECODING),
     "recording": _one(("rounds",), _recordings),
     "race": _one(("race",), _races),
-    "show": _one((*TEACHING, "race"), _shows),
+    "show": _one((*TEACHING, "race", "lesson"), _shows),
     "step": _whole(("walkthrough",), 1, 1, 8),
     "dice_p": Setting(pages=("walkthrough",), low=0, high=1),
     "dice_q": Setting(pages=("walkthrough",), low=0.05, high=1),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+import time
+
 import streamlit as st
 
 from specdec import metrics
-from specdec.engine import Progress, shared
+from specdec.engine import Job, Progress, shared
 from specdec.trace import Round, Trace
 from specdec.ui.explain import against_plain, day, explain, literal, origin_text
 from specdec.ui.figures import CHART, distribution_figure, overlap_figure
@@ -45,11 +48,23 @@ def view_of(shown: Shown | None) -> StageView:
         state="loading" if waiting and engine.state == "loading" else job.state,
         rounds=tuple(job.rounds),
         method=job.request.method,
-        message=job.message or (loading_text(job.progress) if waiting and job.progress else ""),
+        message=job.message or _waiting_text(job),
         queue=job.position + 1 if waiting else None,
         progress=job.progress.fraction if job.progress else None,
         plain_step_seconds=job.trace.plain_step_seconds if job.trace else None,
     )
+
+
+def _waiting_text(job: Job) -> str:
+    """What somebody reads whose run has no round yet: how loading goes, or its place, and the time left where that can be told."""
+    if job.state == "queued" and job.progress:
+        return loading_text(job.progress)
+    left = round(job.due - time.time()) if job.due is not None else 0
+    if job.rounds or not job.active or left < 2:
+        return ""
+    if job.state == "queued":
+        return text("wait.queue", before=job.position, seconds=left)
+    return text("wait.first", before=job.ahead, seconds=left) if job.ahead else text("wait.next", seconds=left)
 
 
 def _kept_label(shown: Shown) -> str:
@@ -66,6 +81,12 @@ def loading_text(progress: Progress) -> str:
         parts = text(name, stage=parts, done=progress.done / mega, total=progress.total / mega)
     left = progress.seconds_left
     return parts if not left else text("loading.left", stage=parts, seconds=max(1, round(left)))
+
+
+def made_so_far(shown: Shown | None) -> Trace | None:
+    """The trace of what the stage shows, with all rounds that there are: that of a run that goes on may be a few rounds behind."""
+    job, trace = (shown.job, shown.result) if shown is not None else (None, None)
+    return dataclasses.replace(trace, rounds=tuple(job.rounds)) if trace is not None and job is not None and job.active else trace
 
 
 def strip(trace: Trace | None) -> None:
@@ -101,12 +122,12 @@ def default_selection(rounds: tuple[Round, ...] | list[Round]) -> Selection | No
     return {"round": 0, "token": "outcome"} if rounds else None
 
 
-def detail(trace: Trace | None, selected: Selection | None, *, charts: bool = True) -> None:
+def detail(trace: Trace | None, selected: Selection | None, *, charts: bool = True, any_token: bool = True) -> None:
     """p and q at the selected token's place, the rule with its numbers, and what the target drew from.
 
-    charts: False leaves their places empty.
+    charts: False leaves their places empty. any_token: show a telling one when none was selected.
     """
-    selected = selected or (default_selection(trace.rounds) if trace else None)
+    selected = selected or (default_selection(trace.rounds) if trace and any_token else None)
     if trace is None or selected is None or selected["round"] >= len(trace.rounds):
         st.caption(text("detail.pick"))
         return

@@ -20,6 +20,7 @@ import streamlit as st
 from specdec.race import Race, arrivals
 from specdec.texts import FOLDER, language
 from specdec.trace import Round, Settings, Trace
+from specdec.ui import cards, present
 from specdec.ui.stage import STATIC
 
 Name = Literal["plain", "speculative"]
@@ -129,7 +130,8 @@ def _token(text: str, origin: str, raw: str | None) -> dict[str, Any]:
 
 def race_stage(view: RaceStage, *, key: str = "race") -> None:
     """Show it. Call it at the same place of the page in every run of the script, once a run, with one `key`."""
-    _component(language())(key=key, data=view.to_dict())
+    data = view.to_dict() | {"present": present.on("present")} | cards.for_stage()
+    _component(language())(key=key, data=data)
 
 
 def _version() -> str:

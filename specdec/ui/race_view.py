@@ -95,6 +95,12 @@ def _play(key: str) -> None:
     links.put("race", None if key in kept_races.RACES.kept else key)
 
 
+def play(name: str) -> None:
+    """Put a shipped race on the page."""
+    if name in recordings():
+        _show(_recording(name))
+
+
 def _open() -> None:
     file = st.session_state.race_file
     if file is None:

@@ -88,6 +88,12 @@ def _set(start: Start) -> None:
             st.session_state[f"{letter}{i}"] = round(min(1.0, value), 2)
 
 
+def begin_from(name: str) -> None:
+    """Put the sliders where the start called `name` has them."""
+    st.session_state.start = name
+    _set(starts()[name])
+
+
 def _begin(found: Mapping[str, Start]) -> None:
     """What the address asks for; weights that stand in it count more than the preset's."""
     state, query = st.session_state, st.query_params

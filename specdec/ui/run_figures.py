@@ -60,7 +60,11 @@ def one_run_every_length(
     if measured is not None:
         data.append(
             charts.points(
-                [metrics.usual_draft_length(trace)], [measured], text("fig.measured"), KEPT, hover=[f"measured: {measured:.2f}{unit}"]
+                [metrics.usual_draft_length(trace)],
+                [measured],
+                text("fig.measured"),
+                KEPT,
+                hover=[f"measured: {measured:.2f}{unit}"],
             )
         )
     again = [(n, s.speedup if costs else s.mean_acceptance_length) for n, s in measured_now]
@@ -93,9 +97,7 @@ def acceptance_by_place(trace: Trace) -> View:
     found = metrics.acceptance_by_position(trace)
     alpha = metrics.summary(trace).acceptance_rate or 0.0
     x = [f"{p.position}." for p in found]
-    hover = [
-        text("places.hover", n=p.position, accepted=p.accepted, judged=p.judged, drafted=p.drafted) for p in found
-    ]
+    hover = [text("places.hover", n=p.position, accepted=p.accepted, judged=p.judged, drafted=p.drafted) for p in found]
     data = [charts.bars(x, charts.numbers([p.rate for p in found]), text("places.name"), KEPT, hover=hover)]
     shape, _ = charts.flat(alpha, "")
     figure = charts.figure(
@@ -108,9 +110,7 @@ def acceptance_by_place(trace: Trace) -> View:
         yaxis={"range": [0, 1.05]},
         xaxis={"type": "category"},
     )
-    rows = [
-        {"place": p.position, "judged": p.judged, "accepted": p.accepted, "rate": p.rate, "drafted": p.drafted} for p in found
-    ]
+    rows = [{"place": p.position, "judged": p.judged, "accepted": p.accepted, "rate": p.rate, "drafted": p.drafted} for p in found]
     return View(figure, text("places.alt") + " " + " ".join(hover), rows)
 
 

@@ -82,7 +82,9 @@ def by_length(now: Inputs, measured: Mapping[str, Trace]) -> View:
     notes = [*ends, words]
     if best.draft_length:
         notes.append(
-            charts.note(best.draft_length, best.speedup, text("fig.best_note", n=best.draft_length, speed=best.speedup), ax=80, ay=-40)
+            charts.note(
+                best.draft_length, best.speedup, text("fig.best_note", n=best.draft_length, speed=best.speedup), ax=80, ay=-40
+            )
         )
     top = max(2.0, float(np.max(now.speedup(x, 0.9))), float(np.max(ideal)), *(f[2] for f in found)) * 1.08
     figure = charts.figure(
@@ -142,7 +144,12 @@ def alpha_by_length(now: Inputs, measured: Mapping[str, Trace]) -> View:
             charts.points([f[1] for f in found], [f[4] for f in found], text("fig.recorded"), KEPT, hover=[f[3] for f in found])
         )
     figure = charts.figure(
-        data, x=text("axis.length"), y=text("axis.alpha"), height=440, xaxis={"range": [0.5, 16.5], "dtick": 1}, yaxis={"range": [0, 1]}
+        data,
+        x=text("axis.length"),
+        y=text("axis.alpha"),
+        height=440,
+        xaxis={"range": [0.5, 16.5], "dtick": 1},
+        yaxis={"range": [0, 1]},
     )
     rows = [{"α": float(a), **{f"γ {n}": float(v) for n, v in zip(lengths, row)}} for a, row in zip(alphas[::5], z[::5])]
     here = float(now.speedup(now.draft_length))
@@ -208,16 +215,16 @@ def tokens_and_cost(now: Inputs) -> View:
     work = theory.operations_factor(now.alpha, x, now.cost)
     data = [
         charts.line(x, tokens, text("fig.brings"), KEPT, width=4, hover="γ = %{x}: %{y:.2f} tokens"),
-        charts.line(
-            x, cost, text("fig.takes"), LEFT, width=4, dash="dash", hover="γ = %{x}: %{y:.2f} plain steps"
-        ),
-        charts.line(
-            x, work, text("fig.work"), Q, dash="dot", hover="γ = %{x}: %{y:.2f} times"
-        ),
+        charts.line(x, cost, text("fig.takes"), LEFT, width=4, dash="dash", hover="γ = %{x}: %{y:.2f} plain steps"),
+        charts.line(x, work, text("fig.work"), Q, dash="dot", hover="γ = %{x}: %{y:.2f} times"),
     ]
     limit = 1 / (1 - now.alpha) if now.alpha < 1 else float("inf")
     figure = charts.figure(
-        data, x=text("axis.length"), y=text("axis.balance"), xaxis={"range": [0, LONGEST], "dtick": 2}, yaxis={"rangemode": "tozero"}
+        data,
+        x=text("axis.length"),
+        y=text("axis.balance"),
+        xaxis={"range": [0, LONGEST], "dtick": 2},
+        yaxis={"rangemode": "tozero"},
     )
     rows = [
         {

@@ -15,6 +15,7 @@ markup.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypedDict
@@ -22,9 +23,10 @@ from typing import Any, Literal, TypedDict
 import streamlit as st
 
 from specdec.texts import FOLDER, language
+from specdec.ui import cards, present
 from specdec.ui.stage_view import StageView
 
-__all__ = ["Selection", "StageView", "stage"]
+__all__ = ["Selection", "StageView", "chosen", "stage"]
 
 STATIC = Path(__file__).with_name("static")
 
@@ -36,17 +38,39 @@ class Selection(TypedDict):
     token: int | Literal["outcome"]
 
 
-def stage(view: StageView, *, key: str = "stage") -> Selection | None:
+def stage(view: StageView, *, key: str = "stage", on_select: Callable[[], None] = lambda: None) -> Selection | None:
     """Show the stage and return the token that was last clicked in this run, or None.
 
     The answer survives page switches. Call it at the same place of the page in every run of the script, once a run, with one
     `key`; inside a fragment that polls the engine only that fragment runs again. It is about 37 rem high where it is 70 rem wide.
+    on_select: called before the script runs again because a token was clicked, see `chosen`.
     """
-    result = _component(language())(key=key, data=view.to_dict(), on_selected_change=lambda: None)
-    store = f"_{key}_selected"
-    if result.selected is not None:
-        st.session_state[store] = result.selected
-    return _selection(st.session_state.get(store), view)
+    data = view.to_dict(_told(view, key)) | present.for_stage() | cards.for_stage()
+    result = _component(language())(key=key, data=data, on_selected_change=on_select, on_predict_change=lambda: None)
+    if result.predict is not None:
+        present.switch("predict", bool(result.predict.get("on")))
+    return chosen(view, key=key)
+
+
+def chosen(view: StageView, *, key: str = "stage") -> Selection | None:
+    """The token of this run that was last clicked on the stage `key`, or None; the stage need not be shown in this run of the script."""
+    state, store = st.session_state, f"_{key}_selected"
+    if (result := state.get(key)) is not None and result.get("selected") is not None:
+        state[store] = result["selected"]
+    return _selection(state.get(store), view)
+
+
+def _told(view: StageView, key: str) -> dict[int, dict[str, Any]]:
+    """The rounds of a run that goes on, as they were made ready to travel at the look before: a round never changes."""
+    store = f"_{key}_told"
+    if view.state != "running":
+        st.session_state.pop(store, None)
+        return {}
+    run, rounds = st.session_state.get(store, ("", {}))
+    if run != view.run:
+        rounds = {}
+        st.session_state[store] = (view.run, rounds)
+    return rounds
 
 
 def _selection(value: Any, view: StageView) -> Selection | None:

@@ -11,10 +11,10 @@ from typing import Any
 import streamlit as st
 
 from specdec import story
-from specdec.engine import RunRequest, shared
+from specdec.engine import Job, RunRequest, shared
 from specdec.errors import SpecdecError
 from specdec.trace import Settings
-from specdec.ui import lesson, links, panels, session
+from specdec.ui import lesson, links, looks, panels, session
 from specdec.ui.board import board, scale, split
 from specdec.ui.explain import explain, literal, visible
 from specdec.ui.figures import overlap_figure
@@ -244,15 +244,20 @@ def real(*, poll: float | None) -> None:
         st.button(text("walkthrough.real.stop"), icon=":material/stop:", key="real_stop", on_click=_stop, disabled=poll is None)
     if message := session.take_notice():
         st.error(literal(message), icon=":material/error:")
-    st.fragment(_live, run_every=poll)()
+    looks.fragment(_live, every=poll)()
+
+
+def own_job() -> Job | None:
+    """The run that was started from here."""
+    shown = session.shown()
+    job = shown.job if shown is not None else None
+    return job if job is not None and job.id == st.session_state.get("_real") else None
 
 
 def state_of_run() -> str | None:
-    """Where the run that was started from here stands."""
-    shown = session.shown()
-    return (
-        shown.job.state if shown is not None and shown.job is not None and shown.job.id == st.session_state.get("_real") else None
-    )
+    """Where it stands."""
+    job = own_job()
+    return job.state if job is not None else None
 
 
 def _live() -> None:

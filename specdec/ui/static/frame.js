@@ -103,7 +103,7 @@ export class Blank {
 
 /** Round number (a list to jump with) and the four states. */
 export class Heading {
-  constructor({ goRound }) {
+  constructor({ goRound, more = "" }) {
     this.select = h("select", { "aria-label": t("round"), onchange: () => goRound(Number(this.select.value), null) });
     this.of = h("span", { class: "of" });
     this.pills = PHASES.map((phase, i) => {
@@ -122,6 +122,7 @@ export class Heading {
       { class: "heading" },
       h("label", { class: "roundpick" }, h("b", {}, t("round")), this.select, this.of),
       h("div", { class: "pills", role: "group", "aria-label": t("round.states") }, ...this.pills.map((p) => p.button)),
+      more,
     );
   }
 

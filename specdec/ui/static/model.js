@@ -56,6 +56,12 @@ export function stepOf(steps, round, phase = null) {
   return found < 0 ? first : found;
 }
 
+/** Number of the step that a card of the lesson names: { round, phase, token }; the nearest that the round has. */
+export function placeOf(steps, { round, phase, token = null }) {
+  const exact = steps.findIndex((s) => s.round === round && s.phase === phase && (token === null || s.token === token));
+  return exact < 0 ? stepOf(steps, round, phase) : exact;
+}
+
 /** Where a token of the committed text came from: "accepted" | "replacement" | "bonus" | "own" (no draft in that round). */
 export function originOf(round, token) {
   if (token !== "outcome") return "accepted";

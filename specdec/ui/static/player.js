@@ -10,10 +10,11 @@ const RESUME = 250; // ms at speed 1 between pressing Play and the next step
  * @param show      (index, how) => void; how: "move" (with movement), "still" (at once), "append" (nothing but new data)
  * @param timer     (ms, done) => { rate(factor), pause(), resume(), cancel() }
  * @param changed   () => void, after anything that the controls show
+ * @param gate      (index) => boolean, asked before one step forward; false: something comes first, and `proceed` goes on
  */
 export class Player {
-  constructor({ show, timer, changed = () => {} }) {
-    Object.assign(this, { show, startTimer: timer, changed });
+  constructor({ show, timer, changed = () => {}, gate = () => true }) {
+    Object.assign(this, { show, startTimer: timer, changed, gate });
     Object.assign(this, {
       steps: [],
       rounds: [],
@@ -103,8 +104,18 @@ export class Player {
     const how = to === this.index + 1 ? "move" : "still";
     this.stopTimer();
     this.playing = this.following = false;
+    if (how === "move" && !this.gate(to)) return this.changed();
     this.index = to;
     this.show(to, how);
+    this.changed();
+  }
+
+  /** The step that the gate held back. playing: go on playing behind it. */
+  proceed({ playing }) {
+    this.stopTimer();
+    Object.assign(this, { playing, index: this.index + 1 });
+    this.show(this.index, "move");
+    if (playing) this.wait(this.stepTime());
     this.changed();
   }
 
@@ -154,6 +165,10 @@ export class Player {
     if (!this.playing) return;
     if (this.atEnd) {
       if (!this.active) this.playing = this.following = false; // the end of the run; a live one waits for its next round
+      return this.changed();
+    }
+    if (!this.gate(this.index + 1)) {
+      this.playing = this.following = false;
       return this.changed();
     }
     this.index += 1;

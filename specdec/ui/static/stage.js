@@ -3,8 +3,8 @@
 
 // Every module is asked for with the same ?v=..., so that after an update no browser mixes old files with new ones.
 const version = new URL(import.meta.url).search;
-const MODULES = ["dom", "model", "words", "reasons", "player", "motion", "cards", "panels", "textbox", "frame"];
-const SHEETS = ["stage", "cards", "panels", "controls", "compact"];
+const MODULES = ["dom", "model", "words", "reasons", "player", "motion", "cards", "panels", "textbox", "frame", "predict", "ask", "presenter"];
+const SHEETS = ["stage", "cards", "panels", "controls", "compact", "ask"];
 const [sheets, modules] = await Promise.all([
   Promise.all(SHEETS.map(style)),
   Promise.all(MODULES.map((name) => import(`./${name}.js${version}`))),
@@ -12,7 +12,7 @@ const [sheets, modules] = await Promise.all([
 ]);
 const { h, say, mark, t, seenAt, speaksOf, stepsOf, caption, announce, Player, Motion, Cards, Clock, Places, Why, tableOf } =
   Object.assign({}, ...modules);
-const { TextBox, Blank, Controls, Heading, Top, isActive } = Object.assign({}, ...modules);
+const { TextBox, Blank, Controls, Heading, Top, isActive, Prediction, Presenter } = Object.assign({}, ...modules);
 
 async function style(name) {
   const answer = await fetch(new URL(`${name}.css${version}`, import.meta.url));
@@ -31,10 +31,11 @@ const MANY = 6; // more drafts than this are shown as chips, and fewer where the
 const CARD = 9.5; // rem that a card needs
 let speed = 1; // chosen once for all runs
 
-export default function stage({ parentElement, data, setStateValue }) {
+export default function stage({ parentElement, data, setStateValue, setTriggerValue }) {
   let it = STAGES.get(parentElement);
   if (!it) STAGES.set(parentElement, (it = new Stage(parentElement)));
   it.choose = (value) => setStateValue("selected", value);
+  it.tellPredict = (on) => setTriggerValue("predict", { on });
   it.update(data);
   const call = (it.call = (it.call ?? 0) + 1);
   return () => {
@@ -58,6 +59,7 @@ class Stage {
     this.observer.observe(this.element);
     this.onWindowKey = (event) => this.windowKey(event);
     addEventListener("keydown", this.onWindowKey);
+    this.presenter.listen((what) => this.presenter.go(what, this.player, this.prediction));
   }
 
   build(parent) {
@@ -70,6 +72,8 @@ class Stage {
     this.cards.element.append(this.sweep);
     this.why = new Why();
     this.places = new Places();
+    this.prediction = new Prediction(this);
+    this.presenter = new Presenter();
     this.clock = new Clock();
     this.blank = new Blank();
     this.spoken = h("p", { class: "hidden", role: "status", "aria-live": "polite" });
@@ -81,11 +85,14 @@ class Stage {
       show: (index, how) => this.show(index, how),
       timer: (ms, done) => this.motion.timer(ms, done),
       changed: () => this.drawControls(),
+      gate: (index) => this.prediction.gate(index),
     });
     this.player.speed = speed;
-    this.heading = new Heading({ goRound: (round, phase) => this.player.goRound(round, phase) });
+    const goRound = (round, phase) => this.player.goRound(round, phase);
+    this.heading = new Heading({ goRound, more: this.prediction.switch.element });
     this.controls = new Controls({ player: this.player });
-    const below = h("div", { class: "below" }, this.why.element, this.places.element, this.clock.element);
+    const boxes = [this.prediction.ask, this.why, this.places, this.clock].map((box) => box.element);
+    const below = h("div", { class: "below" }, ...boxes);
     this.element.append(
       this.spoken,
       this.top.element,
@@ -115,6 +122,7 @@ class Stage {
     const steps = stepsOf(view.rounds, view.method);
     this.view = view;
     const state = { active: isActive(view) };
+    const opened = this.presenter.take(this.element, view, steps);
     if (other) {
       this.run = view.run;
       this.text.reset();
@@ -124,12 +132,14 @@ class Stage {
       this.text.update(view, view.rounds);
       this.drawFrame();
       this.layOut();
-      this.player.begin(steps, view.rounds, { ...state, ...(kept ?? this.opening(view, steps)) });
+      this.player.begin(steps, view.rounds, { ...state, ...(opened ?? kept ?? this.opening(view, steps)) });
     } else {
       this.text.update(view, view.rounds);
       this.drawFrame();
       this.player.update(steps, view.rounds, state);
+      if (opened) this.player.go(opened.index);
     }
+    this.prediction.take(view);
   }
 
   /** Where a run starts that was not seen before: a live one plays and follows, a recording waits for Play. */
@@ -154,6 +164,8 @@ class Stage {
     this.motion.finish();
     this.observer.disconnect();
     removeEventListener("keydown", this.onWindowKey);
+    this.prediction.leave();
+    this.presenter.leave();
   }
 
   // --- drawing ------------------------------------------------------------------------------------------------------
@@ -174,7 +186,10 @@ class Stage {
     const step = this.player.steps[index];
     const round = view.rounds[step.round];
     const moving = how === "move" && !this.still.matches;
-    if (how !== "append") this.motion.finish();
+    if (how !== "append") {
+      this.motion.finish();
+      this.prediction.shown();
+    }
     if (this.drawnRound !== step.round) {
       this.cards.build(view, round, step.round);
       this.clock.build(view, round, step.round);
@@ -196,6 +211,7 @@ class Stage {
     const { view, step } = this;
     if (!step) return;
     const round = view.rounds[step.round];
+    if (this.prediction.draw(round)) return;
     const token = speaksOf(step, round, this.selected);
     mark(this.element, "data-phase", step.phase);
     mark(this.bracket, "data-pass", seenAt(step, round).p);
@@ -264,7 +280,7 @@ class Stage {
   /** Played fast, only the end of each round is spoken; otherwise every state. */
   speakStep(step, round) {
     if (this.player.playing && this.player.rate > 1.5 && step.phase !== "commit") return;
-    this.speak(announce(this.view, round, step));
+    this.speak(this.prediction.spoken(announce(this.view, round, step)));
   }
 
   speak(sentence) {
@@ -276,6 +292,7 @@ class Stage {
   // --- choosing and keys --------------------------------------------------------------------------------------------
 
   pick(token) {
+    if (this.prediction.hides(token, seenAt(this.step, this.view.rounds[this.step.round]))) return;
     const same = this.selected?.round === this.step.round && this.selected.token === token;
     this.select(same ? null : { round: this.step.round, token });
   }
@@ -314,7 +331,7 @@ class Stage {
   command(event) {
     const { player } = this;
     const act = {
-      " ": () => player.toggle(),
+      " ": () => (this.prediction.asking ? this.prediction.answer(null) : player.toggle()),
       ArrowRight: () => player.go(player.index + 1),
       ArrowLeft: () => player.go(player.index - 1),
       Home: () => player.go(0),

@@ -4,7 +4,7 @@
 // Every module is asked for with the same ?v=..., so that after an update no browser mixes old files with new ones.
 const version = new URL(import.meta.url).search;
 const [sheets, modules] = await Promise.all([
-  Promise.all(["../stage", "../controls", "../compact", "race"].map(style)),
+  Promise.all(["../stage", "../controls", "../compact", "../ask", "race"].map(style)),
   Promise.all(["../dom", "../words", "clock", "lane"].map((name) => import(`./${name}.js${version}`))),
   import(`../words.js${version}`).then((words) => words.fetchTexts(new URL("../../../texts/", import.meta.url), version)),
 ]);
@@ -57,6 +57,8 @@ class RaceView {
     this.observer.observe(this.element);
     this.onWindowKey = (event) => this.windowKey(event);
     addEventListener("keydown", this.onWindowKey);
+    this.onGo = (event) => this.present(event.detail) && event.preventDefault();
+    addEventListener("specdec:go", this.onGo);
   }
 
   build(parent) {
@@ -177,6 +179,7 @@ class RaceView {
     this.clock.pause();
     this.observer.disconnect();
     removeEventListener("keydown", this.onWindowKey);
+    removeEventListener("specdec:go", this.onGo);
   }
 
   // --- drawing ------------------------------------------------------------------------------------------------------
@@ -193,6 +196,8 @@ class RaceView {
     say(this.status, view.state === "stopped" ? t("race.stopped") : view.title);
     mark(this.status, "title", this.status.textContent || null);
     mark(this.element, "data-state", view.state);
+    mark(this.element, "data-present", view.present);
+    mark(this.element, "data-mark", view.lesson?.parts.join(" ") || null);
     mark(this.controls, "hidden", !view.clock);
     mark(this.noticeBox, "hidden", view.clock);
     say(this.notice, view.message);
@@ -293,6 +298,21 @@ class RaceView {
     if (![" ", "ArrowLeft", "ArrowRight"].includes(event.key)) return;
     const box = this.controls.getBoundingClientRect();
     if (box.height && box.top >= 0 && box.bottom <= innerHeight) this.command(event);
+  }
+
+  /** A key in front of a class. Space starts the race, then ends it; returns false where there is no more of it here. */
+  present(what) {
+    const { clock } = this;
+    if (!this.view?.clock) return false;
+    if (what === "on") {
+      if (clock.atEnd && !clock.fresh) return false;
+      if (clock.playing || this.still.matches) clock.seek(clock.length);
+      else clock.play();
+    } else if (what === "back") {
+      if (clock.t <= 0 || clock.fresh) return false;
+      clock.seek(0);
+    } else clock.seek(what === "end" ? clock.length : 0);
+    return true;
   }
 
   command(event) {

@@ -1,0 +1,69 @@
+// In front of a class: keys alone lead through the stage and the lesson. The switch is in specdec/ui/present.py.
+if (!window.specdecPresent) {
+  window.specdecPresent = true;
+  const KEYS = { " ": "on", ArrowRight: "on", PageDown: "on", ArrowLeft: "back", PageUp: "back", Home: "start", End: "end" };
+  const WRITES = "input:not([type=checkbox], [type=radio], [type=range], [type=button]), textarea, select, [contenteditable=true]";
+  const OWN = "input[type=range], [role=slider], [role=radiogroup], [role=listbox], [role=menu], [role=tablist], [role=dialog], [role=spinbutton]";
+  const said = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim().replace(/^(['"])(.*)\1$/, "$2");
+  const presenting = () => said("--presenting");
+  const main = () => document.querySelector("[data-testid=stMain]");
+  const click = (name) => document.querySelector(`.st-key-card_${name} a`)?.click();
+
+  addEventListener("keydown", (event) => {
+    if (!presenting() || event.ctrlKey || event.metaKey || event.altKey) return;
+    const target = event.composedPath()[0];
+    if (target.closest?.(WRITES)) return event.key === "Escape" ? target.blur() : undefined;
+    if (event.key === "Escape") {
+      if (!document.querySelector("[role=dialog], [role=listbox], [role=menu]")) document.querySelector(".st-key-present_switch input")?.click();
+      return;
+    }
+    if (event.key === "ArrowDown" || event.key === "ArrowUp") {
+      if (target.closest?.(OWN)) return;
+      event.preventDefault();
+      return main()?.scrollBy({ top: event.key === "ArrowDown" ? 160 : -160 });
+    }
+    const what = event.shiftKey && event.key === " " ? "back" : KEYS[event.key];
+    if (!what || (event.key !== " " && target.closest?.(OWN))) return;
+    if (event.key === " " && target.closest?.("button, summary, [role=button], input, a")) return; // it has a meaning there
+    event.preventDefault();
+    event.stopPropagation();
+    const asked = new CustomEvent("specdec:go", { detail: what, cancelable: true });
+    dispatchEvent(asked);
+    if (asked.defaultPrevented || event.repeat) return;
+    const closed = document.querySelector("details.asked:not([open])");
+    if (what === "on" && closed) {
+      closed.open = true;
+      return closed.scrollIntoView({ block: "nearest" });
+    }
+    if (what === "on") click("next");
+    else if (what === "back") click("back");
+    else main()?.scrollTo({ top: what === "end" ? main().scrollHeight : 0 });
+  }, true);
+
+  // After a click with the mouse the focus is let go, so that Space goes on and does not press the same button again.
+  addEventListener("pointerup", (event) => {
+    if (!presenting() || event.composedPath()[0].closest?.(WRITES)) return;
+    setTimeout(() => {
+      const focused = document.activeElement;
+      if (focused && !focused.matches(WRITES) && !focused.shadowRoot) focused.blur();
+    }, 200);
+  }, true);
+
+  addEventListener("click", (event) => {
+    if (event.target.closest?.(".st-key-notes_print button")) print();
+  });
+
+  // What a card speaks of is brought into sight once, as soon as it is there.
+  let seen = "";
+  setInterval(() => {
+    const card = said("--card");
+    const name = card ? `${location.pathname} ${card}` : "";
+    if (name === seen) return;
+    const wanted = said("--card-places");
+    const found = wanted ? [...document.querySelectorAll(wanted)].filter((e) => e.offsetHeight > 20) : [];
+    if (wanted && !found.length) return;
+    seen = name;
+    const last = found.at(-1);
+    if (last && last.getBoundingClientRect().bottom > innerHeight) last.scrollIntoView({ block: "end", behavior: "smooth" });
+  }, 300);
+}

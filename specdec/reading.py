@@ -1,0 +1,66 @@
+"""Reading the prompts of several runs together: a piece of each in one pass, and what they have in common only once.
+
+Reading a prompt costs several times what a round costs, and when a class presses Run, that is what everybody waits for. The prompts
+of a chat begin alike, with the words of the template, and the weights can be read once for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from os.path import commonprefix
+from typing import Any
+
+from specdec.decoding import Run
+from specdec.passes import Pass, perform
+
+WORTH = 8  # tokens that prompts have in common, from which on it pays to read them apart
+
+
+def read_on(runs: dict[int, Run]) -> dict[int, Exception]:
+    """One piece of the prompt of each run; what went wrong inside single ones, a stop included.
+
+    All runs are of one pair, and none has been started. Afterwards those whose prompt is read are.
+    """
+    failed: dict[int, Exception] = {}
+    wanted: dict[int, Pass] = {}
+    known = _read_common(runs)
+    for number, run in runs.items():
+        try:
+            if (piece := run.next_piece(known.get(number))) is not None:
+                wanted[number] = piece
+        except Exception as error:  # noqa: BLE001 - it is this run's
+            failed[number] = error
+    groups: dict[Any, list[int]] = {}
+    for number, piece in wanted.items():
+        groups.setdefault(piece.together, []).append(number)
+    for group in groups.values():
+        for number, logits in zip(group, perform([wanted[number] for number in group]), strict=True):
+            try:
+                runs[number].took_piece(logits)
+            except Exception as error:  # noqa: BLE001 - it is this run's
+                failed[number] = error
+    return failed
+
+
+def _read_common(runs: dict[int, Run]) -> dict[int, Any]:
+    """For runs that have read nothing yet and begin alike: a sequence that holds what they have in common."""
+    alike: dict[tuple[int, ...], list[int]] = {}
+    for number, run in runs.items():
+        if run.unread and getattr(run.pair.target, "piece", None) is not None:
+            alike.setdefault(tuple(run.drafter.hidden_layers), []).append(number)
+    known: dict[int, Any] = {}
+    for layers, group in alike.items():
+        target = runs[group[0]].pair.target
+        common = _common([runs[number].prompt_ids[:-1] for number in group], most=target.piece)
+        if len(group) > 1 and len(common) >= WORTH:
+            once = Pass(target.together, target.open(hidden_layers=layers), common)
+            perform([once])
+            for number in group:
+                runs[number].seconds_prefill += once.seconds
+                known[number] = once.sequence
+    return known
+
+
+def _common(prompts: Sequence[Sequence[int]], *, most: int) -> list[int]:
+    """The tokens that all of them begin with."""
+    return list(commonprefix([list(prompt[:most]) for prompt in prompts]))

@@ -1,0 +1,122 @@
+"""Present in a real browser: keys alone lead through the lesson, text boxes and sliders keep theirs, and a class can read it."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+pytestmark = pytest.mark.browser
+
+IDLE = '[data-testid="stApp"][data-test-script-state="notRunning"]'
+PLACE = ".stage input[type=range]"
+
+
+@pytest.fixture
+def visit(server, chromium):
+    """visit(path) -> a page at rest. What the console complains about fails the test at its end."""
+    contexts, complaints = [], []
+
+    def open_page(path, *, width=1280, height=720, **options):
+        context = chromium.new_context(viewport={"width": width, "height": height}, reduced_motion="reduce", **options)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(60_000)
+        page.on("console", lambda m: complaints.append(f"{m.type}: {m.text}") if m.type in ("error", "warning") else None)
+        page.on("pageerror", lambda e: complaints.append(f"page error: {e}"))
+        page.goto(server + path)
+        page.locator(IDLE).wait_for()
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    # Below a path of its own Streamlit first looks for its settings under that path; the 404 is its own.
+    assert [c for c in complaints if "404" not in c] == []
+
+
+def at_card(page, number: int) -> None:
+    page.locator(".st-key-cardwords, .st-key-cardbody").get_by_text(re.compile(rf"^{number} · ")).first.wait_for()
+    page.locator(IDLE).wait_for()
+
+
+def at_step(page, words: str) -> None:
+    page.wait_for_function(
+        "words => [...document.querySelectorAll('*')].some((e) => e.shadowRoot?.querySelector('input[type=range]')"
+        "?.getAttribute('aria-valuetext') === words)",
+        arg=words,
+    )
+
+
+def test_space_leads_through_the_steps_of_a_card_and_on_to_the_next_and_back_leads_back(visit):
+    page = visit("/lesson?card=2&present=1")
+    at_card(page, 2)
+    page.keyboard.press("Space")
+    at_step(page, "Round 15 of 98, draft")
+    assert "present=1" in page.url and "/rounds?" in page.url
+    page.keyboard.press("ArrowRight")
+    at_step(page, "Round 15 of 98, verify")
+    page.keyboard.press("Space")
+    at_card(page, 3)
+    at_step(page, "Round 15 of 98, verify")
+    page.keyboard.press("End")
+    at_step(page, "Round 15 of 98, judge 2")
+    bottom = page.locator(".stage .below").bounding_box()
+    assert bottom["y"] + bottom["height"] <= 720
+    assert not page.locator('[data-testid="stHeader"]').is_visible() and not page.locator(".stage .controls").is_visible()
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowLeft")
+    at_card(page, 2)
+    page.keyboard.press("Escape")
+    page.locator('[data-testid="stHeader"]').wait_for()
+    page.wait_for_function("!location.search.includes('present')")
+    assert page.locator(".stage .controls").is_visible() and "card=2" in page.url
+
+
+def test_the_last_cards_lead_to_the_questions_which_open_one_by_one(visit):
+    page = visit("/limits?card=8&show=poor&present=1")
+    at_card(page, 8)
+    page.keyboard.press("PageDown")
+    at_card(page, 9)
+    page.locator(".adopt-verdicts").wait_for()
+    page.keyboard.press("Space")
+    at_card(page, 10)
+    for opened in (1, 2):
+        page.keyboard.press("Space")
+        page.wait_for_function("n => document.querySelectorAll('details.asked[open]').length === n", arg=opened)
+
+
+def test_text_boxes_and_sliders_keep_their_keys(visit):
+    page = visit("/limits?card=8&show=poor&present=1")
+    at_card(page, 8)
+    box = page.get_by_label("Prompt to measure")
+    box.fill("")
+    box.press_sequentially("a b")
+    box.press("ArrowLeft")
+    assert box.input_value() == "a b"
+    box.press("Escape")  # out of the text, not out of the presentation
+    assert "present=1" in page.url
+    slider = page.get_by_role("slider", name="Acceptance rate α")
+    slider.focus()
+    slider.press("ArrowLeft")
+    page.wait_for_function("location.search.includes('alpha=0.79')")
+    assert "card=8" in page.url
+
+
+@pytest.mark.parametrize(("path", "marked"), [("/speedup?card=7", ".lesson-answer"), ("/residual?card=6", ".st-key-chart_sum")])
+def test_what_a_card_speaks_of_is_outlined(visit, path, marked):
+    page = visit(path)
+    page.locator(marked).wait_for()
+    style = "e => [getComputedStyle(e).outlineStyle, parseFloat(getComputedStyle(e).outlineWidth)]"
+    assert page.locator(marked).evaluate(style) == ["solid", 4]
+    page.get_by_role("link", name="All cards").click()
+    at_card(page, int(path[-1]))
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("path", ["/lesson", "/lesson?show=notes", "/rounds?card=4&predict=1"])
+def test_the_lesson_fits_a_phone(visit, path, scheme):
+    page = visit(path, width=390, height=844, color_scheme=scheme, has_touch=True)
+    page.locator(".st-key-cardbody, .st-key-notes, .stage .controls").first.wait_for()
+    assert page.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth") <= 390
+    assert page.locator('[data-testid="stException"]').count() == 0
