@@ -37,3 +37,17 @@ if (!window.specdecLink) {
     return done;
   };
 }
+
+// A formula that is wider than its place can be scrolled, so it has to be reachable with the keyboard.
+if (!window.specdecFormulas) {
+  let later = 0;
+  const reach = () => {
+    later = 0;
+    for (const formula of document.querySelectorAll(".katex-display")) {
+      if (formula.scrollWidth > formula.clientWidth) formula.tabIndex = 0;
+      else formula.removeAttribute("tabindex");
+    }
+  };
+  window.specdecFormulas = new MutationObserver(() => (later ||= setTimeout(reach, 400)));
+  window.specdecFormulas.observe(document.body, { childList: true, subtree: true });
+}

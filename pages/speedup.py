@@ -5,6 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from specdec import theory
+from specdec.texts import number
 from specdec.ui import lesson, looks, measuring, session, speedup_view
 from specdec.ui.lesson import text, texts
 
@@ -19,10 +20,10 @@ def playground() -> None:
         speedup_view.show(chosen, now)
     with left:
         figures = {
-            "speed": f"{float(now.speedup(now.draft_length)):.2f}×",
-            "tokens": f"{theory.expected_tokens(now.alpha, now.draft_length):.2f}",
-            "cost": f"{theory.round_cost(now.draft_length, now.cost, float(now.verify(now.draft_length))):.2f}",
-            "work": f"{theory.operations_factor(now.alpha, now.draft_length, now.cost):.2f}×",
+            "speed": f"{number(float(now.speedup(now.draft_length)), '.2f')}×",
+            "tokens": number(theory.expected_tokens(now.alpha, now.draft_length), ".2f"),
+            "cost": number(theory.round_cost(now.draft_length, now.cost, float(now.verify(now.draft_length))), ".2f"),
+            "work": f"{number(theory.operations_factor(now.alpha, now.draft_length, now.cost), '.2f')}×",
         }
         with st.container(key="strip"):
             for name, value in figures.items():

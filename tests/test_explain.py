@@ -116,7 +116,7 @@ def test_the_residual_figure_shows_where_the_replacement_was_drawn(rejected):
     outcome = rejected.rounds[0].outcome
     figure, alt = distribution_figure(outcome)
     bars = figure["data"][0]
-    assert sum(bars["x"]) == pytest.approx(1, abs=1e-3) and alt.startswith("Residual that ␣report was drawn from")
+    assert sum(bars["x"]) == pytest.approx(1, abs=1e-3) and alt.startswith("What ␣report was drawn from: residual.")
     drawn = [t for t in figure["layout"]["yaxis"]["ticktext"] if "✓" in t]
     assert drawn == ["<b>␣report ✓</b>"] and bars["marker"]["opacity"].count(1.0) == 1
 

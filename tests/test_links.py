@@ -145,6 +145,14 @@ def test_the_language_comes_from_the_link_and_goes_along(open_page):
     assert at.session_state["_language"] == "en" and "lang=xx" in warnings(at)[0]
 
 
+def test_no_page_chooses_a_model_or_a_folder():
+    """What is loaded is the server's business: pages name the pair of the catalogue and nothing else."""
+    pairs = {ast.unparse(call["pair"]) for call in calls("pair")}
+    assert pairs <= {"DEFAULT_PAIR", "request.pair", "origin.pair"}, pairs  # the last one is only said in a sentence
+    code = "".join(path.read_text() for folder in ("specdec/ui", "pages") for path in (ROOT / folder).glob("*.py"))
+    assert not any(word in code for word in ("load_pair", "from_pretrained", "specdec.hub", "pickle", "eval(", "exec("))
+
+
 def test_choices_by_title_have_their_own_name_in_the_address(open_page):
     at = open_page("measure", m_source="paste", lang="de")
     assert warnings(at) == [] and at.session_state["m_source"] == "paste"

@@ -98,7 +98,7 @@ def test_the_price_moves_the_cost():
 
 
 def test_measured_stopped_and_gone_on_with():
-    at = open_page(m_source="Paste", m_repeats="3", m_tokens="64")
+    at = open_page(m_source="paste", m_repeats="3", m_tokens="64")
     at.text_area(key="m_paste").set_value("abc abc\nhello hello\none two one").run()
     at.pills(key="m_drafters").set_value(["lookup"]).run()
     at.pills(key="m_lengths").set_value(["2"]).run()
@@ -127,7 +127,7 @@ def test_measured_stopped_and_gone_on_with():
 
 
 def test_a_prompt_file_with_a_bad_row_is_used_without_it():
-    at = open_page(m_source="Upload")
+    at = open_page(m_source="upload")
     file = b'{"prompt": "one"}\n{"kind": 3}\n{"prompt": "two", "kind": "code"}\n'
     at.file_uploader(key="m_file").upload("mine.jsonl", file, "application/jsonl").run()
     assert any("Line 2 of mine" in w.value for w in at.warning)

@@ -9,28 +9,30 @@ from __future__ import annotations
 import html
 from collections.abc import Collection, Sequence
 
+from specdec.texts import count as count_text
+from specdec.texts import number, text
 from specdec.trace import Draft, Round
 
 # What a card may show, in the order in which the story tells it.
 PARTS = ("drafts", "target", "accepted", "replacement", "tail", "after")
-WORDS = {"accepted": "✓ kept", "rejected": "✕ falls", "discarded": "– thrown away", "open": "not checked yet"}
+MARKS = {"accepted": "✓ ", "rejected": "✕ ", "discarded": "– ", "open": ""}
 
 
 def board(round_: Round, *, before: Sequence[str], parts: Collection[str], focus: Sequence[int] = ()) -> str:
     """before: the words of the text in front of the round. parts: of `PARTS`. focus: places (0 …) to point at."""
     count = len(round_.drafts) + 1
-    rows = [_line("The text so far", _text(before, ()), count)]
+    rows = [_line(text("board.text"), _text(before, ()), count)]
     if "drafts" in parts:
         cells = [_draft(d, i, round_, parts, focus) for i, d in enumerate(round_.drafts)]
-        rows.append(_row("The drafter guesses", [*cells, _empty()], count))
+        rows.append(_row(text("board.guesses"), [*cells, _empty()], count))
     if "target" in parts:
         cells = [_wish(d, i, parts, focus) for i, d in enumerate(round_.drafts)]
-        rows.append(_row("The target, in one pass, would write here", [*cells, _behind(round_, parts, focus)], count))
+        rows.append(_row(text("board.target"), [*cells, _behind(round_, parts, focus)], count))
     if "after" in parts:
         new = [d.text for d in round_.drafts if d.status == "accepted"] + (
             [round_.outcome.text] if round_.outcome.id is not None else []
         )
-        rows.append(_line("The text after this round", _text(before, new), count))
+        rows.append(_line(text("board.after"), _text(before, new), count))
     return f'<table class="board"><tbody>{"".join(rows)}</tbody></table>'
 
 
@@ -42,25 +44,28 @@ def status(draft: Draft, parts: Collection[str]) -> str:
 
 def _draft(draft: Draft, place: int, round_: Round, parts: Collection[str], focus: Sequence[int]) -> str:
     kind = status(draft, parts)
-    return _chip(draft.text, WORDS[kind], kind, pointed=place in focus)
+    return _chip(draft.text, MARKS[kind] + text(f"board.{kind}"), kind, pointed=place in focus)
 
 
 def _wish(draft: Draft, place: int, parts: Collection[str], focus: Sequence[int]) -> str:
     best = draft.top_p[0]
     kind = status(draft, parts)
     if kind == "discarded":
-        return _chip(best.text, "not used", "discarded", pointed=place in focus)
+        return _chip(best.text, text("board.unused"), "discarded", pointed=place in focus)
     if kind == "rejected":
-        return _chip(best.text, "↵ takes its place", "replacement", pointed=place in focus)
+        return _chip(best.text, "↵ " + text("board.replaces"), "replacement", pointed=place in focus)
     return _chip(
-        best.text, f"{100 * best.probability:.0f} % sure", "same" if kind == "accepted" else "open", pointed=place in focus
+        best.text,
+        text("board.sure", percent=100 * best.probability),
+        "same" if kind == "accepted" else "open",
+        pointed=place in focus,
     )
 
 
 def _behind(round_: Round, parts: Collection[str], focus: Sequence[int]) -> str:
     """The place behind the last guess: the bonus token, or nothing that anybody needs."""
     if round_.outcome.kind == "bonus" and "after" in parts:
-        return _chip(round_.outcome.text, "+ bonus", "bonus", pointed=len(round_.drafts) in focus)
+        return _chip(round_.outcome.text, "+ " + text("stage.added.bonus"), "bonus", pointed=len(round_.drafts) in focus)
     return _empty()
 
 
@@ -91,16 +96,17 @@ def scale(chance: float, u: float) -> str:
     """The dice of one verdict: a bar from 0 to 1, kept up to `chance`, thrown away behind it, and the arrow of u."""
     kept = 100 * min(1.0, chance)
     where = 100 * min(max(u, 0.0), 1.0)
-    words = f"u = {u:.2f}: {'below' if u < chance else 'not below'} {chance:.2f}, {'kept' if u < chance else 'thrown away'}"
+    words = html.escape(text("board.dice.kept" if u < chance else "board.dice.gone", u=u, chance=chance))
+    inside, outside = (text("board.accepted") if kept > 12 else ""), (text("board.discarded") if kept < 75 else "")
     return (
         f'<div class="dice" role="img" aria-label="{words}"><div class="dice-bar">'
-        f'<span class="dice-kept" style="width:{kept:.2f}%">{"kept" if kept > 12 else ""}</span>'
-        f'<span class="dice-gone" style="width:{100 - kept:.2f}%">{"thrown away" if kept < 75 else ""}</span></div>'
-        f'<div class="dice-u" style="left:{where:.2f}%"><i></i>u = {u:.2f}</div></div>'
+        f'<span class="dice-kept" style="width:{kept:.2f}%">{inside}</span>'
+        f'<span class="dice-gone" style="width:{100 - kept:.2f}%">{outside}</span></div>'
+        f'<div class="dice-u" style="left:{where:.2f}%"><i></i>u = {number(u, ".2f")}</div></div>'
     )
 
 
 def split(tokens: Sequence[str]) -> str:
     """A text cut into its tokens; a blank shows as ␣."""
     parts = "".join(f"<span>{html.escape(t.replace(' ', '␣'))}</span>" for t in tokens)
-    return f'<p class="split" aria-label="{len(tokens)} tokens">{parts}</p>'
+    return f'<p class="split" aria-label="{count_text("tokens", len(tokens))}">{parts}</p>'

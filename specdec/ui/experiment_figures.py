@@ -5,6 +5,7 @@ from __future__ import annotations
 from specdec.busy import BusyFinding
 from specdec.law import Comparison
 from specdec.precision import Text
+from specdec.texts import text
 from specdec.ui import charts
 from specdec.ui.charts import BONUS, KEPT, LEFT, P, Q, View
 from specdec.ui.explain import visible
@@ -25,10 +26,10 @@ def busy_measured(found: BusyFinding, *, alpha: float) -> View:
     best = [found.best(at) for at in found.passes]
     other = [found.best(at, alpha=alpha) for at in found.passes]
     hover = [f"B = {b}: {speed:.2f}× with γ = {n}" for b, (n, speed) in zip(counts, other, strict=True)]
-    line = charts.line(counts, [s for _, s in other], f"speed-up at the slider's α = {alpha:.2f}", Q, dash="dot")
+    line = charts.line(counts, [s for _, s in other], text("fig.slider_alpha", alpha=alpha), Q, dash="dot")
     data.append(line | {"mode": "lines+markers", "hovertext": hover, "hoverinfo": "text", "hovertemplate": None})
     hover = [f"B = {b}: {speed:.2f}× with γ = {n}" for b, (n, speed) in zip(counts, best, strict=True)]
-    line = charts.line(counts, [s for _, s in best], f"speed-up at the measured α = {found.alpha:.2f}", P, width=4)
+    line = charts.line(counts, [s for _, s in best], text("fig.measured_alpha", alpha=found.alpha), P, width=4)
     spread = [found.spread(at, length) for at, (length, _) in zip(found.passes, best, strict=True)]
     bars = {
         "type": "data",
@@ -40,12 +41,12 @@ def busy_measured(found: BusyFinding, *, alpha: float) -> View:
     stops = found.stops_at()
     if stops is not None:
         speed = dict(zip(counts, best, strict=True))[stops][1]
-        data.append(charts.points([stops], [speed], "no longer pays", BONUS, symbol="x", size=15))
-    shape, words = charts.flat(1, "1×: plain decoding")
+        data.append(charts.points([stops], [speed], text("fig.stops"), BONUS, symbol="x", size=15))
+    shape, words = charts.flat(1, text("axis.plain"))
     figure = charts.figure(
         data,
-        x="requests in one pass, B",
-        y="speed-up · v",
+        x=text("axis.in_pass"),
+        y=text("axis.speedup_v"),
         shapes=[shape],
         notes=[words],
         xaxis={"type": "log", "tickvals": counts, "ticktext": [str(b) for b in counts]},
@@ -77,18 +78,20 @@ def law_bars(seen: Comparison, counts: tuple[int, int]) -> View:
     shares = [[n / max(1, total) for n in kind] for kind, total in zip((seen.speculative, seen.alone), counts, strict=True)]
     data = []
     for name, values, numbers, colour, hatched in (
-        ("speculative", shares[0], seen.speculative, KEPT, False),
-        ("target alone", shares[1], seen.alone, P, True),
+        (text("race.speculative"), shares[0], seen.speculative, KEPT, False),
+        (text("fig.alone"), shares[1], seen.alone, P, True),
     ):
         hover = [f"{label}, {name}: {n}, a share of {v:.3f}" for label, n, v in zip(x, numbers, values, strict=True)]
         data.append(charts.bars(x, charts.numbers(values), name, colour, hatched=hatched, hover=hover))
     if seen.exact is not None:
         hover = [f"{label}: target p = {p:.3f}" for label, p in zip(x, seen.exact, strict=True)]
         line = {"color": BONUS, "width": 3}
-        points = charts.points([], [], "target p, exact", BONUS, hover=hover)
+        points = charts.points([], [], text("fig.exact"), BONUS, hover=hover)
         marker = {"symbol": "line-ew-open", "size": 26, "color": BONUS, "line": line}
         data.append(points | {"x": x, "y": charts.numbers(seen.exact), "marker": marker})
-    figure = charts.figure(data, x="what came next", y="share", xaxis={"type": "category"}, yaxis={"rangemode": "tozero"})
+    figure = charts.figure(
+        data, x=text("axis.came"), y=text("axis.share"), xaxis={"type": "category"}, yaxis={"rangemode": "tozero"}
+    )
     rows = [
         {"text": visible(label), "speculative": a, "alone": b, **({"target p": seen.exact[i]} if seen.exact is not None else {})}
         for i, (label, a, b) in enumerate(zip(seen.labels, seen.speculative, seen.alone, strict=True))
@@ -104,7 +107,7 @@ def two_logits(one: Text) -> View:
     """
     parted = one.passes
     leads = [a - b if a is not None and b is not None else None for a, b in (parted.first_logits, parted.second_logits)]
-    x = ["one-token pass", "verifying pass"]
+    x = [text("fig.one"), text("fig.several")]
     first, second = charts.escape(parted.first), charts.escape(parted.second)
     logits = (parted.first_logits, parted.second_logits)
     hover = [f"{name}: {first} {_number(a)}, {second} {_number(b)}" for name, (a, b) in zip(x, logits, strict=True)]
@@ -117,7 +120,7 @@ def two_logits(one: Text) -> View:
     figure = charts.figure(
         data,
         x="",
-        y=f"logit of {first} − logit of {second}",
+        y=text("axis.logits", first=first, second=second),
         height=280,
         shapes=[shape],
         legend=False,

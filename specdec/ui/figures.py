@@ -155,7 +155,12 @@ def _layout(data: list[Figure], rows: list[Row], *, row_height: int = ROW_HEIGHT
             "dragmode": False,
             "font": {"size": 14},
             "hoverlabel": {"align": "left"},
-            "xaxis": {"title": {"text": text("figure.probability")}, "rangemode": "tozero", "fixedrange": True, "tickformat": ".2~f"},
+            "xaxis": {
+                "title": {"text": text("figure.probability")},
+                "rangemode": "tozero",
+                "fixedrange": True,
+                "tickformat": ".2~f",
+            },
             "yaxis": {
                 "tickvals": list(range(len(rows))),
                 "ticktext": labels,

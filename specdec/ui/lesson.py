@@ -23,7 +23,7 @@ import streamlit as st
 
 from specdec import texts as _texts
 from specdec.trace import Trace
-from specdec.ui import cards, links, present, session
+from specdec.ui import cards, links, present, recordings, session
 from specdec.ui.charts import larger
 from specdec.ui.session import ROOT
 from specdec.ui.texts import text
@@ -143,5 +143,5 @@ def runs() -> dict[str, Trace]:
     for name, trace in st.session_state.get("_measured", {}).items():
         found[text("run.measured", name=name)] = trace
     for name, trace in session.recordings().items():
-        found[trace.title or name] = trace
+        found[recordings.title(name, trace)] = trace
     return {name: trace for name, trace in found.items() if trace.method == "speculative" and trace.totals.drafted}

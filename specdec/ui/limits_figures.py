@@ -24,9 +24,7 @@ GIGA = 1e9
 def measured(runs: Mapping[str, Trace]) -> list[tuple[str, Trace, metrics.Summary]]:
     """The runs whose speed-up was measured."""
     found = [(name, trace, metrics.summary(trace)) for name, trace in runs.items()]
-    return [
-        f for f in found if f[2].speedup is not None and f[2].acceptance_rate is not None and f[2].cost_coefficient is not None
-    ]
+    return [f for f in found if f[2].speedup is not None and f[2].acceptance_rate is not None and f[2].cost_coefficient is not None]
 
 
 def _hover(name: str, trace: Trace, s: metrics.Summary) -> str:
@@ -42,9 +40,9 @@ def poor_draft(now: Inputs, runs: Mapping[str, Trace]) -> View:
     chosen = now.speedup(now.draft_length, x)
     best = theory.best_draft_length(x, now.cost, now.verify).speedup
     data = [
-        charts.line(x, best, "formula, best γ for each α", Q, dash="dash", hover="α %{x:.2f}: %{y:.2f}×"),
-        charts.line(x, chosen, f"formula, γ = {now.draft_length}", P, width=4, hover="α %{x:.2f}: %{y:.2f}×"),
-        charts.points([now.alpha], [float(now.speedup(now.draft_length))], "where the sliders are", LEFT, symbol="x", size=14),
+        charts.line(x, best, text("fig.best_alpha"), Q, dash="dash", hover="α %{x:.2f}: %{y:.2f}×"),
+        charts.line(x, chosen, text("fig.formula_gamma", n=now.draft_length), P, width=4, hover="α %{x:.2f}: %{y:.2f}×"),
+        charts.points([now.alpha], [float(now.speedup(now.draft_length))], text("fig.here"), LEFT, symbol="x", size=14),
     ]
     top = min(8.0, max(3.0, float(now.speedup(now.draft_length, 1.0)) * 1.05))
     found = measured(runs)
@@ -53,11 +51,11 @@ def poor_draft(now: Inputs, runs: Mapping[str, Trace]) -> View:
         at = [s.acceptance_rate for *_, s in found], [s.speedup for *_, s in found]
         places = charts.free_places(*at, names, width=1.02, height=top)
         hover = [_hover(*f) for f in found]
-        data.append(charts.points(*at, "recorded runs, measured", KEPT, hover=hover, labels=names, places=places))
-    shape, words = charts.flat(1, "1×: plain decoding", right=True)
+        data.append(charts.points(*at, text("fig.recorded_measured"), KEPT, hover=hover, labels=names, places=places))
+    shape, words = charts.flat(1, text("axis.plain"), right=True)
     figure = charts.figure(
         data,
-        x="acceptance rate α",
+        x=text("axis.alpha"),
         y=text("axis.speedup"),
         shapes=[shape],
         notes=[words],
@@ -75,9 +73,9 @@ def costly_draft(now: Inputs, runs: Mapping[str, Trace]) -> View:
     chosen = theory.speedup(now.alpha, now.draft_length, x, float(now.verify(now.draft_length)))
     best = theory.best_draft_length(now.alpha, x, now.verify).speedup
     data = [
-        charts.line(x, best, "formula, best γ for each c", Q, dash="dash", hover="c %{x:.2f}: %{y:.2f}×"),
-        charts.line(x, chosen, f"formula, γ = {now.draft_length}", P, width=4, hover="c %{x:.2f}: %{y:.2f}×"),
-        charts.points([now.cost], [float(now.speedup(now.draft_length))], "where the sliders are", LEFT, symbol="x", size=14),
+        charts.line(x, best, text("fig.best_c"), Q, dash="dash", hover="c %{x:.2f}: %{y:.2f}×"),
+        charts.line(x, chosen, text("fig.formula_gamma", n=now.draft_length), P, width=4, hover="c %{x:.2f}: %{y:.2f}×"),
+        charts.points([now.cost], [float(now.speedup(now.draft_length))], text("fig.here"), LEFT, symbol="x", size=14),
     ]
     found = measured(runs)
     if found:
@@ -85,17 +83,17 @@ def costly_draft(now: Inputs, runs: Mapping[str, Trace]) -> View:
             charts.points(
                 [s.cost_coefficient for *_, s in found],
                 [s.speedup for *_, s in found],
-                "recorded runs, measured",
+                text("fig.recorded_measured"),
                 KEPT,
                 hover=[_hover(*f) for f in found],
                 labels=[trace.settings.drafter for _, trace, _ in found],
             )
         )
-    shape, words = charts.flat(1, "1×: plain decoding")
+    shape, words = charts.flat(1, text("axis.plain"))
     top = max(2.0, float(chosen[0]), float(best[0]), *(s.speedup for *_, s in found)) * 1.1
     figure = charts.figure(
         data,
-        x="cost coefficient c (draft step / plain target step)",
+        x=text("axis.cost"),
         y=text("axis.speedup"),
         shapes=[shape],
         notes=[words],
@@ -103,9 +101,7 @@ def costly_draft(now: Inputs, runs: Mapping[str, Trace]) -> View:
         yaxis={"range": [0, top], "ticksuffix": "×"},
     )
     rows = [{"c": float(c), "speed-up": float(s), "at the best γ": float(b)} for c, s, b in zip(x[::5], chosen[::5], best[::5])]
-    return View(
-        figure, f"Speed-up by the formula against the cost of a draft step at α {now.alpha:g}, γ {now.draft_length}.", rows
-    )
+    return View(figure, f"Speed-up by the formula against the cost of a draft step at α {now.alpha:g}, γ {now.draft_length}.", rows)
 
 
 def t5_paradox() -> View:
@@ -114,7 +110,7 @@ def t5_paradox() -> View:
     colours = {("English–German", 0): P, ("English–German", 1): KEPT, ("CNN/DailyMail", 0): LEFT, ("CNN/DailyMail", 1): BONUS}
     for (task, temperature), colour in colours.items():
         group = [r for r in T5_RUNS if (r.task, r.temperature) == (task, temperature)]
-        name = f"{task}, temperature {temperature}"
+        name = text("fig.task", task=task, temperature=temperature)
         line = charts.line([r.alpha for r in group], [r.speedup for r in group], name, colour, width=2)
         line |= {
             "mode": "lines+markers+text",
@@ -139,8 +135,8 @@ def t5_paradox() -> View:
         ]
     figure = charts.figure(
         data,
-        x="acceptance rate α",
-        y="measured speed-up",
+        x=text("axis.alpha"),
+        y=text("axis.measured"),
         xaxis={"range": [0.48, 0.87]},
         yaxis={"range": [1, 3.8], "ticksuffix": "×"},
     )
@@ -162,29 +158,29 @@ def busy_server(load: Load, *, alpha: float, draft_length: int) -> View:
         charts.line(
             REQUESTS,
             ratio,
-            f"v: checking {draft_length + 1} tokens / a plain step",
+            text("fig.v", n=draft_length + 1),
             LEFT,
             dash="dash",
             hover="B = %{x}: v = %{y:.2f}",
         ),
-        charts.line(REQUESTS, [b.speedup for b in best], "speed-up at the best γ", Q, dash="dot", hover="B = %{x}: %{y:.2f}×"),
-        charts.line(REQUESTS, speed, f"speed-up at γ = {draft_length}", P, width=4, hover="B = %{x}: %{y:.2f}×"),
+        charts.line(REQUESTS, [b.speedup for b in best], text("fig.speedup_best"), Q, dash="dot", hover="B = %{x}: %{y:.2f}×"),
+        charts.line(REQUESTS, speed, text("fig.speedup_gamma", n=draft_length), P, width=4, hover="B = %{x}: %{y:.2f}×"),
     ]
     for trace in data:
         trace["mode"] = "lines+markers"
     data.append(
-        charts.points([load.sequences], [load.speedup(alpha, draft_length)], "where the slider is", LEFT, symbol="x", size=14)
+        charts.points([load.sequences], [load.speedup(alpha, draft_length)], text("fig.here_one"), LEFT, symbol="x", size=14)
     )
     full = most_requests(load.pairing, load.device, context=load.context, bytes_per_weight=load.bytes_per_weight, drafting=True)
     if full < REQUESTS[-1]:
         top = max(2.0, *ratio, *speed)
-        name = f"memory is full at B = {full}" if full else "the models do not fit into the memory"
+        name = text("fig.full", n=full) if full else text("fig.no_fit")
         data.append(charts.line([max(full, 1)] * 2, [0, top], name, BONUS, width=3, dash="longdash", hover=name))
-    shape, words = charts.flat(1, "1×: plain decoding")
+    shape, words = charts.flat(1, text("axis.plain"))
     figure = charts.figure(
         data,
-        x="requests served at once, B",
-        y="speed-up · v",
+        x=text("axis.requests_b"),
+        y=text("axis.speedup_v"),
         shapes=[shape],
         notes=[words],
         xaxis={"type": "log", "tickvals": list(REQUESTS), "ticktext": [str(b) for b in REQUESTS]},
@@ -211,13 +207,14 @@ def memory_use(pairing: Pairing, device: Device, *, requests: int, context: int,
     needs = [memory(pairing, requests=n, context=context, bytes_per_weight=bytes_per_weight) for n in counts]
     x = [str(n) for n in counts]
     parts = (
-        ("target: weights", "target_weights", P, False),
-        ("target: caches", "target_cache", "#56B4E9", False),
-        ("draft: weights", "draft_weights", LEFT, True),
-        ("draft: caches", "draft_cache", "#E69F00", True),
+        ("fig.target_weights", "target_weights", P, False),
+        ("fig.target_caches", "target_cache", "#56B4E9", False),
+        ("fig.draft_weights", "draft_weights", LEFT, True),
+        ("fig.draft_caches", "draft_cache", "#E69F00", True),
     )
     data = []
-    for name, field, colour, hatched in parts:
+    for title, field, colour, hatched in parts:
+        name = text(title)
         values = [getattr(n, field) / GIGA for n in needs]
         hover = [f"{c} requests, {name}: {v:.2f} GB" for c, v in zip(x, values)]
         data.append(charts.bars(x, charts.numbers(values), name, colour, hatched=hatched, hover=hover))
@@ -226,8 +223,8 @@ def memory_use(pairing: Pairing, device: Device, *, requests: int, context: int,
     top = max(device.memory * 1.25, min(needs[-1].total, device.memory * 3)) / GIGA
     figure = charts.figure(
         data,
-        x="requests served at once",
-        y="memory (GB)",
+        x=text("axis.requests"),
+        y=text("axis.memory"),
         barmode="stack",
         shapes=[shape],
         notes=[words],
@@ -237,7 +234,7 @@ def memory_use(pairing: Pairing, device: Device, *, requests: int, context: int,
     rows = [
         {
             "requests": c,
-            **{f"{name} (GB)": getattr(n, field) / GIGA for name, field, *_ in parts},
+            **{f"{text(name)} (GB)": getattr(n, field) / GIGA for name, field, *_ in parts},
             "without draft (GB)": n.plain / GIGA,
             "with draft (GB)": n.total / GIGA,
         }

@@ -12,6 +12,7 @@ from specdec.engine import RunRequest
 from specdec.errors import SpecdecError
 from specdec.experiments import RECORDED, Guesses
 from specdec.roofline import DEVICES, PAIRINGS, PRECISIONS, Device, Load, most_requests
+from specdec.texts import number
 from specdec.trace import Settings, Trace
 from specdec.ui import busy_view, lesson, limits_figures, links, measuring, session, speedup_view
 from specdec.ui.charts import View
@@ -99,7 +100,7 @@ def _same_prompt(found: dict[str, Trace]) -> str:
     """ "head 1.31× (α 0.45), …, random 0.85× (α 0.00)", the fastest first."""
     figures = {trace.settings.drafter: metrics.summary(trace) for trace in found.values()}
     timed = sorted((f for f in figures.items() if f[1].speedup is not None), key=lambda f: -f[1].speedup)
-    return ", ".join(f"**{name} {f.speedup:.2f}×** (α {f.acceptance_rate or 0:.2f})" for name, f in timed)
+    return ", ".join(f"**{name} {number(f.speedup, '.2f')}×** (α {number(f.acceptance_rate or 0, '.2f')})" for name, f in timed)
 
 
 def _costly(controls: Callable[[], object]) -> None:

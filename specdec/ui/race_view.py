@@ -72,7 +72,8 @@ def _recording(name: str) -> Shown:
     if (mine := kept_races.RACES.kept.get(name)) is not None:
         return Shown(kind="recording", run=f"race-kept-{name}", label=mine.title, race=mine)
     race = recordings()[name]
-    return Shown(kind="recording", run=f"race-{name}", label=race.title or name, race=race)
+    race = race.renamed(kept_races.title(name, race))
+    return Shown(kind="recording", run=f"race-{name}", label=race.title, race=race)
 
 
 def _show(new: Shown) -> None:

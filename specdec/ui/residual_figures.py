@@ -8,7 +8,7 @@ import numpy as np
 
 from specdec.goodness import band
 from specdec.mistakes import MISTAKES, Rule, residual
-from specdec.texts import text
+from specdec.texts import number, text
 from specdec.ui import charts
 from specdec.ui.charts import KEPT, LEFT, Figure, P, Q, View, escape
 from specdec.ui.figures import OTHERS
@@ -29,18 +29,29 @@ def _top(*rows: np.ndarray) -> Figure:
 def two_distributions(words: Sequence[str], p: np.ndarray, q: np.ndarray) -> View:
     """q and p side by side, the part that both have laid over them."""
     x, common = np.arange(len(words)), np.minimum(p, q)
-    hover = [
-        f"{escape(w)}<br>draft q {b:.3f}<br>target p {a:.3f}<br>in common {c:.3f}" for w, a, b, c in zip(words, p, q, common)
-    ]
-    shade = charts.bars(x.tolist(), charts.numbers(common), f"in common: {common.sum():.2f}", KEPT, hover=hover, width=0.84)
+    hover = [f"{escape(w)}<br>draft q {b:.3f}<br>target p {a:.3f}<br>in common {c:.3f}" for w, a, b, c in zip(words, p, q, common)]
+    shade = charts.bars(
+        x.tolist(),
+        charts.numbers(common),
+        text("figure.common", overlap=number(common.sum(), ".2f")),
+        KEPT,
+        hover=hover,
+        width=0.84,
+    )
     shade["marker"] |= {"opacity": 0.4, "line": {"width": 1.5, "color": KEPT}}
     data = [
-        charts.bars((x - 0.2).tolist(), charts.numbers(q), "draft q", Q, hatched=True, hover=hover, width=0.38),
-        charts.bars((x + 0.2).tolist(), charts.numbers(p), "target p", P, hover=hover, width=0.38),
+        charts.bars((x - 0.2).tolist(), charts.numbers(q), text("figure.q"), Q, hatched=True, hover=hover, width=0.38),
+        charts.bars((x + 0.2).tolist(), charts.numbers(p), text("figure.p"), P, hover=hover, width=0.38),
         shade,
     ]
     figure = charts.figure(
-        data, x="next token", y="probability", height=HEIGHT, xaxis=_words(words), yaxis=_top(p, q), barmode="overlay"
+        data,
+        x=text("axis.next"),
+        y=text("figure.probability"),
+        height=HEIGHT,
+        xaxis=_words(words),
+        yaxis=_top(p, q),
+        barmode="overlay",
     )
     rows = [
         {"token": w, "p": float(a), "q": float(b), "min(p, q)": float(c), "chance to be kept": float(c / b) if b else None}
@@ -54,27 +65,31 @@ def two_parts(words: Sequence[str], p: np.ndarray, q: np.ndarray) -> View:
     x, common, rest = list(range(len(words))), np.minimum(p, q), np.maximum(0, p - q)
     left, mass = residual(p, q)
     kept_hover = [f"{escape(w)}<br>drafted and accepted: {c:.3f}" for w, c in zip(words, common)]
-    left_hover = [
-        f"{escape(w)}<br>as a replacement: {mass:.2f} × residual {b:.3f} = {r:.3f}" for w, b, r in zip(words, left, rest)
-    ]
+    left_hover = [f"{escape(w)}<br>as a replacement: {mass:.2f} × residual {b:.3f} = {r:.3f}" for w, b, r in zip(words, left, rest)]
     data = [
-        charts.bars(x, charts.numbers(common), f"accepted: {common.sum():.2f}", KEPT, hover=kept_hover, width=0.6),
-        charts.bars(x, charts.numbers(rest), f"replaced: {rest.sum():.2f}", LEFT, hatched=True, hover=left_hover, width=0.6),
+        charts.bars(x, charts.numbers(common), text("fig.accepted", value=float(common.sum())), KEPT, hover=kept_hover, width=0.6),
+        charts.bars(
+            x, charts.numbers(rest), text("fig.replaced", value=float(rest.sum())), LEFT, hatched=True, hover=left_hover, width=0.6
+        ),
         charts.points(
-            x, p, "target p", P, symbol="line-ew-open", size=46, hover=[f"{escape(w)}<br>p {a:.3f}" for w, a in zip(words, p)]
+            x, p, text("figure.p"), P, symbol="line-ew-open", size=46, hover=[f"{escape(w)}<br>p {a:.3f}" for w, a in zip(words, p)]
         ),
     ]
     data[-1]["marker"] = {"color": P, "symbol": "line-ew-open", "size": 46, "line": {"width": 4, "color": P}}
     figure = charts.figure(
-        data, x="emitted token", y="probability", height=HEIGHT, xaxis=_words(words), yaxis=_top(p, q), barmode="stack"
+        data,
+        x=text("axis.emitted"),
+        y=text("figure.probability"),
+        height=HEIGHT,
+        xaxis=_words(words),
+        yaxis=_top(p, q),
+        barmode="stack",
     )
     rows = [
         {"token": w, "accepted": float(c), "replaced": float(r), "together": float(c + r), "p": float(a), "residual": float(b)}
         for w, c, r, a, b in zip(words, common, rest, p, left)
     ]
-    told = " ".join(
-        f"{escape(w)}: accepted {c:.3f} and replaced {r:.3f} make {c + r:.3f}." for w, c, r in zip(words, common, rest)
-    )
+    told = " ".join(f"{escape(w)}: accepted {c:.3f} and replaced {r:.3f} make {c + r:.3f}." for w, c, r in zip(words, common, rest))
     return View(figure, "Accepted part and replaced part of each token add up to p. " + told, rows)
 
 
@@ -86,22 +101,20 @@ def drawn(words: Sequence[str], rule: Rule, counts: np.ndarray) -> View:
         f"{escape(w)}<br>drawn {c:,} of {total:,}: {s:.4f}<br>wanted {a:.4f} ± {b:.4f}"
         for w, c, s, a, b in zip(words, counts, share, rule.wanted, reach)
     ]
-    wanted = charts.points(
-        x, rule.wanted, "wanted, with a band that holds 95 of 100", P, symbol="line-ew-open", size=40, hover=hover
-    )
+    wanted = charts.points(x, rule.wanted, text("fig.wanted"), P, symbol="line-ew-open", size=40, hover=hover)
     wanted["marker"] = {"color": P, "symbol": "line-ew-open", "size": 40, "line": {"width": 4, "color": P}}
     wanted["error_y"] = {"type": "data", "array": charts.numbers(reach), "color": P, "thickness": 2, "width": 8}
-    data = [charts.bars(x, charts.numbers(share), f"drawn: {total:,} tokens", KEPT, hover=hover, width=0.6)]
+    data = [charts.bars(x, charts.numbers(share), text("fig.drawn", n=total), KEPT, hover=hover, width=0.6)]
     data[0]["marker"] |= {"opacity": 0.5}  # the band has to be seen on it
     if rule.bias > 1e-9:
         data[0]["marker"]["color"] = LEFT
-        law = charts.points(x, rule.law, "where this mistake leads", LEFT, symbol="x", size=11)
+        law = charts.points(x, rule.law, text("fig.mistake"), LEFT, symbol="x", size=11)
         data.append(law)
     data.append(wanted)
     figure = charts.figure(
         data,
-        x="emitted token",
-        y="share of the tokens drawn",
+        x=text("axis.emitted"),
+        y=text("axis.drawn"),
         height=HEIGHT + 40,
         xaxis=_words(words),
         yaxis=_top(share, rule.wanted),
@@ -130,12 +143,12 @@ def promised(chances: np.ndarray, kept: np.ndarray, *, promise: str, seen: str, 
             "fillcolor": "rgba(0,114,178,0.2)",
             "line": {"width": 0},
             "hoverinfo": "skip",
-            "name": "95 of 100 runs",
+            "name": text("fig.band"),
         },
         charts.line(places, expected, promise, P, dash="dash", hover="%{x}: %{y:.1f} promised"),
         charts.line(places, count, seen, KEPT, width=4, hover="%{x}: %{y} came"),
     ]
-    figure = charts.figure(data, x=x, y="how many so far", height=HEIGHT - 50)
+    figure = charts.figure(data, x=x, y=text("axis.so_far"), height=HEIGHT - 50)
     rows = [
         {"place": n, "chance": float(c), "came": "yes" if k else "no", "promised so far": float(e), "so far": int(s)}
         for n, c, k, e, s in zip(places, chances, kept, expected, count)
@@ -164,7 +177,7 @@ def all_mistakes(titles: dict[str, str], p: np.ndarray, q: np.ndarray) -> View:
     data[0]["marker"]["color"] = [KEPT if n == "exact" else LEFT for n in order]
     figure = charts.figure(
         data,
-        x="tokens of 100 that come out wrong (total variation)",
+        x=text("axis.wrong"),
         y="",
         height=HEIGHT + 40,
         legend=False,

@@ -42,25 +42,29 @@ def one_run_every_length(
         "fillcolor": "rgba(0,114,178,0.18)",
         "line": {"width": 0},
         "hoverinfo": "skip",
-        "name": "what this run leaves open",
+        "name": text("fig.open"),
     }
     data = [
         band,
         charts.line(
             x,
             formula,
-            f"formula with α = {figures.acceptance_rate:.2f} everywhere",
+            text("fig.everywhere", alpha=figures.acceptance_rate),
             Q,
             dash="dash",
             hover="formula, γ %{x}: %{y:.2f}" + unit,
         ),
-        charts.line(x, likely, "this very text, replayed", P, width=4, hover="γ %{x}: %{y:.2f}" + unit),
+        charts.line(x, likely, text("fig.replayed"), P, width=4, hover="γ %{x}: %{y:.2f}" + unit),
     ]
     measured = figures.speedup if costs else figures.mean_acceptance_length
     if measured is not None:
         data.append(
             charts.points(
-                [metrics.usual_draft_length(trace)], [measured], "measured in this run", KEPT, hover=[f"measured: {measured:.2f}{unit}"]
+                [metrics.usual_draft_length(trace)],
+                [measured],
+                text("fig.measured"),
+                KEPT,
+                hover=[f"measured: {measured:.2f}{unit}"],
             )
         )
     again = [(n, s.speedup if costs else s.mean_acceptance_length) for n, s in measured_now]
@@ -68,13 +72,13 @@ def one_run_every_length(
     if again:
         hover = [f"measured now, γ {n}: {v:.2f}{unit}" for n, v in again]
         data.append(
-            charts.points([n for n, _ in again], [v for _, v in again], "measured now", LEFT, symbol="circle", hover=hover)
+            charts.points([n for n, _ in again], [v for _, v in again], text("fig.now"), LEFT, symbol="circle", hover=hover)
         )
-    shape, words = charts.flat(1, "1×: plain decoding" if costs else "1: plain decoding")
+    shape, words = charts.flat(1, text("axis.plain") if costs else text("axis.plain_one"))
     figure = charts.figure(
         data,
         x=text("axis.length"),
-        y=text("axis.speedup") if costs else "tokens per round",
+        y=text("axis.speedup") if costs else text("axis.per_round"),
         shapes=[shape],
         notes=[words],
         xaxis={"range": [0.5, 16.5], "dtick": 1},
@@ -93,9 +97,7 @@ def acceptance_by_place(trace: Trace) -> View:
     found = metrics.acceptance_by_position(trace)
     alpha = metrics.summary(trace).acceptance_rate or 0.0
     x = [f"{p.position}." for p in found]
-    hover = [
-        text("places.hover", n=p.position, accepted=p.accepted, judged=p.judged, drafted=p.drafted) for p in found
-    ]
+    hover = [text("places.hover", n=p.position, accepted=p.accepted, judged=p.judged, drafted=p.drafted) for p in found]
     data = [charts.bars(x, charts.numbers([p.rate for p in found]), text("places.name"), KEPT, hover=hover)]
     shape, _ = charts.flat(alpha, "")
     figure = charts.figure(
@@ -108,9 +110,7 @@ def acceptance_by_place(trace: Trace) -> View:
         yaxis={"range": [0, 1.05]},
         xaxis={"type": "category"},
     )
-    rows = [
-        {"place": p.position, "judged": p.judged, "accepted": p.accepted, "rate": p.rate, "drafted": p.drafted} for p in found
-    ]
+    rows = [{"place": p.position, "judged": p.judged, "accepted": p.accepted, "rate": p.rate, "drafted": p.drafted} for p in found]
     return View(figure, text("places.alt") + " " + " ".join(hover), rows)
 
 
@@ -128,14 +128,14 @@ def accepted_per_round(trace: Trace) -> View:
         charts.bars(
             x,
             [c / rounds for c in counts],
-            "this run",
+            text("fig.run"),
             P,
             hover=[f"{n} accepted: {c} of {rounds} rounds" for n, c in zip(x, counts)],
         ),
         charts.bars(
             x,
             charts.numbers(wanted),
-            "formula: independent",
+            text("fig.independent"),
             Q,
             hatched=True,
             hover=[f"{n} accepted: {w:.2f} expected" for n, w in zip(x, wanted)],
@@ -143,8 +143,8 @@ def accepted_per_round(trace: Trace) -> View:
     ]
     figure = charts.figure(
         data,
-        x=f"accepted drafts in a round (of {length})",
-        y="share of rounds",
+        x=text("axis.accepted_of", n=length),
+        y=text("axis.share_rounds"),
         height=300,
         barmode="group",
         yaxis={"rangemode": "tozero"},
@@ -165,8 +165,11 @@ def along_the_text(trace: Trace, *, window: int = 12) -> View:
         place += round_.outcome.kind == "bonus"
     x = [v[0] + 1 for v in verdicts]
     smooth = [sum(v[1] for v in verdicts[max(0, i - window + 1) : i + 1]) / min(i + 1, window) for i in range(len(verdicts))]
-    data = [charts.line(x, smooth, f"share accepted of the last {window} judged drafts", P, width=3)]
-    for accepted, name, colour, symbol in ((True, "accepted", KEPT, "circle"), (False, "rejected", LEFT, "x")):
+    data = [charts.line(x, smooth, text("fig.last", n=window), P, width=3)]
+    for accepted, name, colour, symbol in (
+        (True, text("explain.latex.accepted"), KEPT, "circle"),
+        (False, text("explain.latex.rejected"), LEFT, "x"),
+    ):
         chosen = [v for v in verdicts if v[1] is accepted]
         hover = [f"token {v[0] + 1}: {escape(visible(v[2]))}, {name}" for v in chosen]
         data.append(
@@ -181,7 +184,7 @@ def along_the_text(trace: Trace, *, window: int = 12) -> View:
             )
         )
     figure = charts.figure(
-        data, x="place in the answer (tokens)", y="share accepted", height=300, yaxis={"range": [-0.14, 1.14], "dtick": 0.25}
+        data, x=text("axis.place"), y=text("axis.share_accepted"), height=300, yaxis={"range": [-0.14, 1.14], "dtick": 0.25}
     )
     rows = [
         {"token": a, "text": visible(v[2]), "verdict": "accepted" if v[1] else "rejected", "share of last": s}

@@ -51,8 +51,8 @@ def by_length(now: Inputs, measured: Mapping[str, Trace]) -> View:
     ]
     ideal = theory.speedup(now.alpha, x, now.cost)
     if now.slope:
-        data.append(charts.line(x, ideal, "if checking cost nothing more (v = 1, as in the papers)", P, width=1.5, dash="dash"))
-    data.append(charts.line(x, now.speedup(x), f"formula, α = {now.alpha:g}", P, width=4, hover="γ = %{x}: %{y:.2f}×"))
+        data.append(charts.line(x, ideal, text("fig.papers"), P, width=1.5, dash="dash"))
+    data.append(charts.line(x, now.speedup(x), text("fig.formula_alpha", alpha=now.alpha), P, width=4, hover="γ = %{x}: %{y:.2f}×"))
     ends = [
         {
             "x": LONGEST,
@@ -70,19 +70,21 @@ def by_length(now: Inputs, measured: Mapping[str, Trace]) -> View:
             charts.points(
                 [f[1] for f in found],
                 [f[2] for f in found],
-                "recorded runs, measured (each with its own α, c, v)",
+                text("fig.recorded_own"),
                 KEPT,
                 hover=[f[3] for f in found],
             )
         )
     best = now.best
     if best.draft_length:
-        data.append(charts.points([best.draft_length], [best.speedup], "best γ", LEFT, symbol="star", size=17))
-    shape, words = charts.flat(1, "1×: plain decoding")
+        data.append(charts.points([best.draft_length], [best.speedup], text("fig.best"), LEFT, symbol="star", size=17))
+    shape, words = charts.flat(1, text("axis.plain"))
     notes = [*ends, words]
     if best.draft_length:
         notes.append(
-            charts.note(best.draft_length, best.speedup, f"best: γ = {best.draft_length}, {best.speedup:.2f}×", ax=80, ay=-40)
+            charts.note(
+                best.draft_length, best.speedup, text("fig.best_note", n=best.draft_length, speed=best.speedup), ax=80, ay=-40
+            )
         )
     top = max(2.0, float(np.max(now.speedup(x, 0.9))), float(np.max(ideal)), *(f[2] for f in found)) * 1.08
     figure = charts.figure(
@@ -131,18 +133,23 @@ def alpha_by_length(now: Inputs, measured: Mapping[str, Trace]) -> View:
     lengths, alphas = np.arange(1, 17), np.linspace(0, 1, 51)
     z = now.speedup(lengths[None, :], alphas[:, None])
     ridge = theory.best_draft_length(alphas, now.cost, now.verify, longest=16).draft_length
-    data = charts.heat(lengths, alphas, z, label="speed-up", hover="γ %{x}, α %{y:.2f}: %{customdata:.2f}×")
+    data = charts.heat(lengths, alphas, z, label=text("fig.speedup"), hover="γ %{x}, α %{y:.2f}: %{customdata:.2f}×")
     inside = ridge > 0
-    data.append(charts.line(ridge[inside], alphas[inside], "best γ for each α", BONUS, width=4))
+    data.append(charts.line(ridge[inside], alphas[inside], text("fig.ridge"), BONUS, width=4))
     data[-1]["line"]["shape"] = "vh"
-    data.append(charts.points([now.draft_length], [now.alpha], "where the sliders are", LEFT, symbol="x", size=14))
+    data.append(charts.points([now.draft_length], [now.alpha], text("fig.here"), LEFT, symbol="x", size=14))
     found = _measured(measured)
     if found:
         data.append(
-            charts.points([f[1] for f in found], [f[4] for f in found], "recorded runs", KEPT, hover=[f[3] for f in found])
+            charts.points([f[1] for f in found], [f[4] for f in found], text("fig.recorded"), KEPT, hover=[f[3] for f in found])
         )
     figure = charts.figure(
-        data, x=text("axis.length"), y="acceptance rate α", height=440, xaxis={"range": [0.5, 16.5], "dtick": 1}, yaxis={"range": [0, 1]}
+        data,
+        x=text("axis.length"),
+        y=text("axis.alpha"),
+        height=440,
+        xaxis={"range": [0.5, 16.5], "dtick": 1},
+        yaxis={"range": [0, 1]},
     )
     rows = [{"α": float(a), **{f"γ {n}": float(v) for n, v in zip(lengths, row)}} for a, row in zip(alphas[::5], z[::5])]
     here = float(now.speedup(now.draft_length))
@@ -162,13 +169,13 @@ def alpha_by_cost(now: Inputs, measured: Mapping[str, Trace]) -> View:
     """Map of the best speed-up over c and α: below the line no γ pays."""
     costs, alphas, z = _best_map(now.slope)
     data = charts.heat(
-        costs, alphas, z, label="speed-up at the best γ", hover="c %{x:.2f}, α %{y:.2f}: %{customdata:.2f}×", edge=False
+        costs, alphas, z, label=text("fig.speedup_best"), hover="c %{x:.2f}, α %{y:.2f}: %{customdata:.2f}×", edge=False
     )
     # Where no γ pays the best is γ = 0 and exactly 1, a plateau. Its edge is where γ = 1 breaks even: each further draft brings
     # less than the first and costs as much.
     edge = theory.break_even_acceptance(1, costs, float(now.verify(1)))
-    data.append(charts.line(costs, edge, "break-even: below it no γ pays", EDGE, width=3, dash="dash"))
-    data.append(charts.points([now.cost], [now.alpha], "where the sliders are", LEFT, symbol="x", size=14))
+    data.append(charts.line(costs, edge, text("fig.edge"), EDGE, width=3, dash="dash"))
+    data.append(charts.points([now.cost], [now.alpha], text("fig.here"), LEFT, symbol="x", size=14))
     figures = {name: metrics.summary(t) for name, t in measured.items()}
     known = {name: s for name, s in figures.items() if s.cost_coefficient is not None and s.acceptance_rate is not None}
     if known:
@@ -179,13 +186,13 @@ def alpha_by_cost(now: Inputs, measured: Mapping[str, Trace]) -> View:
         values = list(known.values())
         data.append(
             charts.points(
-                [s.cost_coefficient for s in values], [s.acceptance_rate for s in values], "recorded runs", KEPT, hover=hover
+                [s.cost_coefficient for s in values], [s.acceptance_rate for s in values], text("fig.recorded"), KEPT, hover=hover
             )
         )
     figure = charts.figure(
         data,
-        x="cost coefficient c (draft step / plain target step)",
-        y="acceptance rate α",
+        x=text("axis.cost"),
+        y=text("axis.alpha"),
         height=440,
         xaxis={"range": [0, 1]},
         yaxis={"range": [0, 1]},
@@ -207,17 +214,17 @@ def tokens_and_cost(now: Inputs) -> View:
     cost = theory.round_cost(x, now.cost, now.verify(x))
     work = theory.operations_factor(now.alpha, x, now.cost)
     data = [
-        charts.line(x, tokens, "tokens that a round brings, E", KEPT, width=4, hover="γ = %{x}: %{y:.2f} tokens"),
-        charts.line(
-            x, cost, "plain steps that a round takes, γ·c + v", LEFT, width=4, dash="dash", hover="γ = %{x}: %{y:.2f} plain steps"
-        ),
-        charts.line(
-            x, work, "arithmetic per token, plain decoding = 1 (with ĉ = c)", Q, dash="dot", hover="γ = %{x}: %{y:.2f} times"
-        ),
+        charts.line(x, tokens, text("fig.brings"), KEPT, width=4, hover="γ = %{x}: %{y:.2f} tokens"),
+        charts.line(x, cost, text("fig.takes"), LEFT, width=4, dash="dash", hover="γ = %{x}: %{y:.2f} plain steps"),
+        charts.line(x, work, text("fig.work"), Q, dash="dot", hover="γ = %{x}: %{y:.2f} times"),
     ]
     limit = 1 / (1 - now.alpha) if now.alpha < 1 else float("inf")
     figure = charts.figure(
-        data, x=text("axis.length"), y="tokens · plain steps · times", xaxis={"range": [0, LONGEST], "dtick": 2}, yaxis={"rangemode": "tozero"}
+        data,
+        x=text("axis.length"),
+        y=text("axis.balance"),
+        xaxis={"range": [0, LONGEST], "dtick": 2},
+        yaxis={"rangemode": "tozero"},
     )
     rows = [
         {
@@ -245,7 +252,7 @@ def published() -> View:
         charts.bars(
             [values[i] for i in order],
             [names[i] for i in order],
-            "reported",
+            text("fig.reported"),
             P,
             orientation="h",
             hover=[f"{names[i]}: {values[i]:.2f}×<br>{notes[i]}" for i in order],

@@ -27,8 +27,8 @@ export const tn = (name, n, values = {}) => t(`${name}.${n === 1 ? "one" : "many
 
 export const count = (n) => t("numbers").split(",")[n] ?? String(n);
 export const tokens = (n) => tn("tokens", n, { n: count(n) });
-/** Digits as the language writes them. */
-const digitsOf = (text) => text.replace(".", t("decimal"));
+/** Digits as the language writes them: .62 is 0,62 where there is a decimal comma. */
+const digitsOf = (text) => (t("decimal") === "." ? text : text.replace(/(^|[<>])\./, "$10.").replace(".", t("decimal")));
 
 // --- tokens -------------------------------------------------------------------------------------------------------
 
