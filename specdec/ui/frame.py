@@ -7,7 +7,7 @@ import json
 
 import streamlit as st
 
-from specdec.ui import links
+from specdec.ui import links, present
 from specdec.ui.explain import literal
 from specdec.ui.texts import LANGUAGES, choose_language, language, text
 
@@ -16,6 +16,7 @@ def top(path: str) -> None:
     """Call it once a page, before its own parts. path: of the page in the address."""
     page = "rounds" if path in ("", "home", "rounds") else path
     with st.container(key="frame", horizontal=True, gap="xsmall", vertical_alignment="center", width="content"):
+        present.toggle()
         st.html(_copy_button(page))
         st.menu_button(
             language().upper(),
@@ -39,8 +40,9 @@ def _speak() -> None:
 
 
 def _copy_button(page: str) -> str:
-    """assets/app.js copies the address with every setting in it, also those that the address leaves out as usual."""
+    """assets/app.js copies the address with every setting in it, also those that the address leaves out as usual; assets/app.css
+    draws it."""
     words = {"usual": json.dumps(links.usual(page)), "done": text("frame.copied"), "failed": text("frame.not_copied")}
     data = " ".join(f'data-{name}="{html.escape(value)}"' for name, value in words.items())
     label = html.escape(text("frame.copy"))
-    return f'<button type="button" class="copy-link st-key-copy_link" {data} title="{label}">{label}</button>'
+    return f'<button type="button" class="copy-link st-key-copy_link" {data} title="{label}" aria-label="{label}"></button>'
