@@ -17,14 +17,15 @@ if (!window.specdecLink) {
     for (const [name, value] of Object.entries(JSON.parse(button.dataset.usual))) {
       if (!link.searchParams.has(name)) link.searchParams.set(name, value);
     }
+    const said = button.nextElementSibling;
     let done = true;
     try {
       await navigator.clipboard.writeText(link.href);
     } catch {
       done = copyByHand(link.href); // without https there is no clipboard
     }
-    button.textContent = done ? button.dataset.done : button.dataset.failed;
-    setTimeout(() => (button.textContent = ""), 2500);
+    said.textContent = done ? button.dataset.done : button.dataset.failed;
+    setTimeout(() => (said.textContent = ""), 2500);
     if (!done) prompt(button.title, link.href);
   });
   const copyByHand = (text) => {

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
-PAGES = ["", "race", "walkthrough", "residual", "speedup", "limits", "measure"]
+PAGES = ["", "race", "lesson", "walkthrough", "residual", "speedup", "limits", "measure"]
 THEIRS: set[tuple[str, str]] = set()  # (rule, part of the HTML)
 WAIT = 90_000
 

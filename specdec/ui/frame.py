@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import html
 import json
+from collections.abc import Callable
 
 import streamlit as st
 
-from specdec.ui import links, present
+from specdec.ui import links
 from specdec.ui.explain import literal
 from specdec.ui.texts import LANGUAGES, choose_language, language, text
 
 
-def top(path: str) -> None:
-    """Call it once a page, before its own parts. path: of the page in the address."""
-    page = "rounds" if path in ("", "home", "rounds") else path
+def top(page: str, *, also: Callable[[], None]) -> None:
+    """Call it once a page, before its own parts. also: what stands in the same row."""
     with st.container(key="frame", horizontal=True, gap="xsmall", vertical_alignment="center", width="content"):
-        present.toggle()
+        also()
         st.html(_copy_button(page))
         st.menu_button(
             language().upper(),
@@ -40,9 +40,9 @@ def _speak() -> None:
 
 
 def _copy_button(page: str) -> str:
-    """assets/app.js copies the address with every setting in it, also those that the address leaves out as usual; assets/app.css
-    draws it."""
+    """assets/app.js copies the address with every setting in it, also those that the address leaves out as usual."""
     words = {"usual": json.dumps(links.usual(page)), "done": text("frame.copied"), "failed": text("frame.not_copied")}
     data = " ".join(f'data-{name}="{html.escape(value)}"' for name, value in words.items())
     label = html.escape(text("frame.copy"))
-    return f'<button type="button" class="copy-link st-key-copy_link" {data} title="{label}" aria-label="{label}"></button>'
+    button = f'<button type="button" class="copy-link st-key-copy_link" {data} title="{label}" aria-label="{label}">'
+    return f'{button}</button><span role="status" class="copy-said"></span>'

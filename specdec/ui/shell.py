@@ -28,7 +28,7 @@ present.begin()
 links.begin(name)
 cards.begin(name)
 present.look()
-frame.top(name)
+frame.top(name, also=present.toggle)
 cards_view.bar(known)
 with looks.turn():
     page.run()
