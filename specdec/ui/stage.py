@@ -46,7 +46,6 @@ def stage(view: StageView, *, key: str = "stage") -> Selection | None:
     result = _component()(key=key, data=data, on_selected_change=lambda: None, on_predict_change=lambda: None)
     if result.predict is not None:
         present.switch("predict", bool(result.predict.get("on")))
-        st.rerun()  # the rest of the page tells verdicts, or tells them again
     store = f"_{key}_selected"
     if result.selected is not None:
         st.session_state[store] = result.selected
