@@ -3,7 +3,8 @@ if (!window.specdecPresent) {
   window.specdecPresent = true;
   const KEYS = { " ": "on", ArrowRight: "on", PageDown: "on", ArrowLeft: "back", PageUp: "back", Home: "start", End: "end" };
   const WRITES = "input:not([type=checkbox], [type=radio], [type=range], [type=button]), textarea, select, [contenteditable=true]";
-  const OWN = "input[type=range], [role=slider], [role=radiogroup], [role=listbox], [role=menu], [role=tablist], [role=dialog], [role=spinbutton]";
+  const POPUPS = "[role=dialog], [role=listbox], [role=menu]";
+  const OWN = `input[type=range], [role=slider], [role=radiogroup], [role=tablist], [role=spinbutton], ${POPUPS}`;
   const said = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim().replace(/^(['"])(.*)\1$/, "$2");
   const presenting = () => said("--presenting");
   const main = () => document.querySelector("[data-testid=stMain]");
@@ -14,7 +15,7 @@ if (!window.specdecPresent) {
     const target = event.composedPath()[0];
     if (target.closest?.(WRITES)) return event.key === "Escape" ? target.blur() : undefined;
     if (event.key === "Escape") {
-      if (!document.querySelector("[role=dialog], [role=listbox], [role=menu]")) document.querySelector(".st-key-present_switch input")?.click();
+      if (!document.querySelector(POPUPS)) document.querySelector(".st-key-present_switch input")?.click();
       return;
     }
     if (event.key === "ArrowDown" || event.key === "ArrowUp") {

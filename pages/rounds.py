@@ -26,8 +26,8 @@ if message := session.take_notice():
 
 
 def live() -> None:
-    """What changes while a run goes on, and nothing else: every tab of a class looks at it all the time. The inputs stay outside, so
-    that a look at the engine never disturbs them."""
+    """What changes while a run goes on, and nothing else: every tab of a class looks at it all the time. The inputs stay outside,
+    so that a look at the engine never disturbs them."""
     stage(panels.view_of(shown), on_select=lambda: st.rerun("detail"))
     panels.strip(shown.result if shown is not None else None)
     if looks.outgrown(every, job):

@@ -119,7 +119,8 @@ def advance(runs: Sequence[Run]) -> list[Round | Exception | Reading | None]:
     begun = time.perf_counter()
     with torch.inference_mode():
         failed = read_on({number: run for number, run in enumerate(runs) if run.finish_reason is None and not run.started})
-        going = {number: run for number, run in enumerate(runs) if run.finish_reason is None and run.started and number not in failed}
+        begun_well = (number for number, run in enumerate(runs) if run.finish_reason is None and run.started)
+        going = {number: runs[number] for number in begun_well if number not in failed}
         rounds = together(going, failed)
     seconds = time.perf_counter() - begun
     outcomes: list[Round | Exception | Reading | None] = [None] * len(runs)

@@ -1,7 +1,7 @@
 """How the engine serves several runs: a turn is one round of a few of them, the next turn is that of the next ones.
 
-Everybody sees movement, however many there are, and what runs of one turn ask of a model is done in one pass (`specdec.batch`). A run
-whose times are what is wanted (a race, a measurement) has the machine for itself from its beginning to its end.
+Everybody sees movement, however many there are, and what runs of one turn ask of a model is done in one pass (`specdec.batch`). A
+run whose times are what is wanted (a race, a measurement) has the machine for itself from its beginning to its end.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from enum import Enum
 from typing import Any
 
 from specdec.jobs import Job, RunRequest
-
 
 
 class Reading(Enum):
@@ -148,11 +147,11 @@ class Pace:
             self.old = _towards(self.old, seconds / runs)
 
     def first_round(self, place: int, *, size: int, newcomers: int) -> float | None:
-        """Seconds until the newcomer at `place` of so many, counted from 0, has had its first round; `size` of them share a turn."""
+        """Seconds until the newcomer at `place` of so many, from 0, has had its first round; `size` of them share a turn."""
         return None if self.new is None else min(newcomers, (place // size + 1) * size) * self.new
 
     def free_place(self, place: int, served: Sequence[Served]) -> float | None:
-        """Seconds until `place` + 1 of those that are served have ended, if they go on as they did and use all tokens that they may.
+        """Seconds until `place` + 1 of those that are served have ended, if they go on as they did and use all their tokens.
 
         None if one of them has not shown yet how it goes on, or if so many are not there.
         """

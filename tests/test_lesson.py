@@ -1,4 +1,4 @@
-"""The lesson: its cards open what they say, with the settings they say, and every number in the notes' answers is recomputed here."""
+"""The lesson: its cards open what they say, with the settings they say; each number in the answers of the notes is recomputed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from specdec import metrics, theory
+from specdec import metrics, texts, theory
 from specdec.ui import cards, cards_view, places, race_view, session
 from specdec.ui.cards import CARDS
 from specdec.ui.charts import figure, larger, note, points
@@ -42,14 +42,23 @@ def sent(at: AppTest) -> dict:
 # --- the numbers of the notes ---
 
 
-def answers() -> dict[int, str]:
-    notes = cards_view.NOTES.read_text(encoding="utf-8")
-    items = re.split(r"^(\d+)\. ", notes.split("## Answers")[1], flags=re.M)[1:]
+def notes(code: str) -> str:
+    return (cards_view.NOTES / f"notes.{code}.md").read_text(encoding="utf-8")
+
+
+def exercises(code: str) -> str:
+    return notes(code).split("\n## ")[-2]
+
+
+def answers(code: str) -> dict[int, str]:
+    items = re.split(r"^(\d+)\. ", notes(code).split("\n## ")[-1], flags=re.M)[1:]
     return {int(number): text for number, text in zip(items[::2], items[1::2], strict=True)}
 
 
-def numbers(text: str) -> list[str]:
-    return re.findall(r"\d+(?:\.\d+)?", text)
+def numbers(text: str, code: str) -> list[str]:
+    """The numbers in a text, as Python writes them."""
+    mark = "," if code in texts.COMMA else "."
+    return [number.replace(mark, ".") for number in re.findall(rf"\d+(?:{re.escape(mark)}\d+)?", text)]
 
 
 def by_hand() -> list[float]:
@@ -109,9 +118,10 @@ ANSWERS = {
 }
 
 
+@pytest.mark.parametrize("code", texts.LANGUAGES)
 @pytest.mark.parametrize("number", ANSWERS)
-def test_every_number_in_an_answer_is_what_the_formulas_and_the_recordings_say(number):
-    written = numbers(answers()[number])
+def test_every_number_in_an_answer_is_what_the_formulas_and_the_recordings_say(number, code):
+    written = numbers(answers(code)[number], code)
     right = ANSWERS[number]()
     assert len(written) == len(right), (written, right)
     for shown, value in zip(written, right, strict=True):
@@ -119,19 +129,42 @@ def test_every_number_in_an_answer_is_what_the_formulas_and_the_recordings_say(n
         assert f"{value:.{digits}f}" == shown, (shown, value, written)
 
 
-def test_every_exercise_has_its_answer():
-    notes = cards_view.NOTES.read_text(encoding="utf-8")
-    exercises = re.findall(r"^(\d+)\. ", notes.split("## Exercises")[1].split("## Answers")[0], flags=re.M)
-    assert [int(n) for n in exercises] == list(answers()) == list(ANSWERS)
+@pytest.mark.parametrize("code", texts.LANGUAGES)
+def test_every_exercise_has_its_answer(code):
+    asked = re.findall(r"^(\d+)\. ", exercises(code), flags=re.M)
+    assert [int(n) for n in asked] == list(answers(code)) == list(ANSWERS)
 
 
 def test_the_givens_of_the_exercises_are_those_of_the_recordings():
-    tasks = cards_view.NOTES.read_text(encoding="utf-8").split("## Exercises")[1].split("## Answers")[0]
+    tasks = exercises("en")
     _, a, tiny, _ = session.recordings()[cards.STORY].rounds[cards.TOLD].drafts
     the = session.recordings()[cards.COPY].rounds[5].drafts[1]
-    givens = [f"q = {a.q:.3f}", f"p = {a.p:.3f}", f"{a.u:.3f}", f"q = {tiny.q:.4f}", f"p = {tiny.p:.7f}", f"p = {the.p:.3f}", f"{the.u:.3f}"]
+    givens = [f"q = {a.q:.3f}", f"p = {a.p:.3f}", f"{a.u:.3f}", f"q = {tiny.q:.4f}", f"p = {tiny.p:.7f}"]
+    givens += [f"p = {the.p:.3f}", f"{the.u:.3f}"]
     assert [g for g in givens if g not in re.sub(r"\s+", " ", tasks)] == []
     assert f"round {cards.TOLD + 1} of the recorded story" in re.sub(r"\s+", " ", tasks)
+
+
+@pytest.mark.parametrize("code", [code for code in texts.LANGUAGES if code != "en"])
+def test_notes_in_another_language_have_the_numbers_of_the_english_ones(code):
+    assert sorted(numbers(exercises(code), code)) == sorted(numbers(exercises("en"), "en"))
+    rows = [[len(re.findall(r"^\|", part, flags=re.M)) for part in notes(one).split("\n## ")] for one in (code, "en")]
+    assert rows[0] == rows[1]
+
+
+@pytest.mark.parametrize("code", texts.LANGUAGES)
+def test_the_notes_name_pages_and_switches_as_the_app_does(code):
+    said, table = re.sub(r"\s+", " ", notes(code)), texts.table(code)
+    bold = [table[name] for name in ("nav.lesson", "present.switch", "predict.switch")]
+    leaning = [table["nav.residual"], table["residual.views"]["mistakes"], table["residual.presets"]["sure"]]
+    wanted = [*(f"**{name}**" for name in bold), *(f"*{name}*" for name in leaning)]
+    assert [name for name in wanted if name not in said] == []
+
+
+@pytest.mark.parametrize(("asked", "shown"), [("de", "de"), ("xx", "en")])
+def test_the_notes_are_in_the_language_of_the_tab_or_in_english(asked, shown, monkeypatch):
+    monkeypatch.setattr(texts, "_asked", [lambda: asked])
+    assert cards_view.notes() == notes(shown) and notes("de") != notes("en")
 
 
 # --- the cards ---

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -189,6 +190,45 @@ def test_moving_another_control_does_not_disturb_a_run(fake):
     at.slider(key="draft_length").set_value(9).run()
     at.text_area(key="prompt").set_value("something else").run()
     assert stage_of(at)["run"] == run and stage_of(at)["state"] == "running" and len(fake.requests) == 1
+
+
+def test_while_a_run_goes_on_only_a_token_that_was_chosen_is_worked_out(fake):
+    fake.permits = threading.Semaphore(1)
+    at = open_page()
+    at.button(key="run").click().run()
+    settle(at, "running")
+    until_round(at)
+    assert charts(at) == [] and not at.latex and not [m for m in at.markdown if m.value.startswith("#### ")]
+    at.session_state["_stage_selected"] = {"run": stage_of(at)["run"], "round": 0, "token": 0}
+    at.run()
+    assert headline(at).startswith("#### Round 1: ") and len(charts(at)) >= 1
+    del at.session_state["_stage_selected"]
+    fake.permits.release(100)
+    settle(at, "done")
+    assert headline(at) and len(charts(at)) >= 1  # now there is time to choose one that has something to show
+
+
+def until_round(at: AppTest) -> None:
+    end = time.monotonic() + 10
+    while not stage_of(at.run())["rounds"]:
+        assert time.monotonic() < end
+
+
+def test_who_waits_is_told_a_place_and_a_time_and_no_time_that_nobody_can_tell(fake):
+    fake.permits = threading.Semaphore(0)
+    first, second = open_page(prompt="first"), open_page(prompt="second")
+    for at in (first, second):
+        at.button(key="run").click().run()
+    settle(first, "running")
+    ahead, behind = (at.session_state["_shown"].job for at in (first, second))
+    assert (stage_of(second.run())["queue"], stage_of(second)["message"], stage_of(first)["message"]) == (2, "", "")
+    ahead.due = behind.due = time.time() + 30.3
+    assert "first round is here in about 30 s" in stage_of(first.run())["message"]
+    assert re.fullmatch(r"Runs before yours: 1\. Yours begins in about (30|29) s, .*", stage_of(second.run())["message"])
+    ahead.due = behind.due = time.time() - 1  # it took longer: nothing is said rather than something wrong
+    assert stage_of(first.run())["message"] == stage_of(second.run())["message"] == ""
+    fake.permits.release(100)
+    settle(second, "done")
 
 
 def test_stop_stops_and_keeps_what_was_decoded(fake):

@@ -162,7 +162,7 @@ def test_prompts_of_one_turn_are_read_up_to_a_length_and_there_is_always_one():
     turns = Turns(4)
     for tokens in reads:
         turns.add(served(tokens))
-    assert [one.run.to_read for one in turns._next()] == [300, 0, 200, 0]  # 300 more would be too many, what reads nothing always fits
+    assert [one.run.to_read for one in turns._next()] == [300, 0, 200, 0]  # 300 more are too many
     lone = Turns(4)
     lone.add(served(900))
     assert len(lone._next()) == 1

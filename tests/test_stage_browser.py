@@ -439,7 +439,7 @@ def test_a_question_fits_its_box_and_moves_nothing(open_stage, name, width):
         heights.add(round(page.evaluate(height)) if width > 390 else 0)
         if page.locator(".ask").is_visible():
             asked += 1
-            cut += page.evaluate(f"[{STAGE}.querySelector('.ask')].filter((e) => e.scrollHeight > e.clientHeight + 1).length") * [asked]
+            cut += page.evaluate(f"((e) => (e.scrollHeight > e.clientHeight + 1 ? [e.textContent] : []))({STAGE}.querySelector('.ask'))")
             box = f"[...{STAGE}.querySelectorAll('.ask button')].filter((e) => e.offsetParent)"
             small += page.evaluate(f"{box}.filter((e) => e.getBoundingClientRect().height < 44).map((e) => e.textContent)")
     assert asked >= 4 and len(heights) == 1

@@ -9,6 +9,7 @@ from typing import Any
 import streamlit as st
 
 from specdec import metrics, theory
+from specdec.texts import ENGLISH, language
 from specdec.ui import cards, session
 from specdec.ui.cards import CARDS, Card
 from specdec.ui.explain import literal
@@ -16,7 +17,7 @@ from specdec.ui.lesson import texts
 from specdec.ui.session import ROOT
 from specdec.ui.texts import text
 
-NOTES = ROOT / "assets" / "lessons" / "notes.en.md"
+NOTES = ROOT / "assets" / "lessons"  # notes.LANGUAGE.md
 SPOT = "color-mix(in srgb, #E69F00 78%, currentColor)"  # seen on white and on the dark background
 
 
@@ -109,18 +110,16 @@ def _link(which: str, pages: dict[str, Any], number: int) -> None:
 
 
 def at() -> int:
-    """The number of the card, 1 …; ?card=3 in the address is the third card."""
+    """The number of the card, 1 …; ?card=3 in the address is the third card, and stays with the one that is chosen."""
     state = st.session_state
     asked = cards.number_of(st.query_params.get("card"))
-    if "lesson_card" not in state or (asked is not None and asked != state.get("_lesson_asked")):
+    if asked is not None or "lesson_card" not in state:
         state.lesson_card = str(asked or 1)
-    state["_lesson_asked"] = asked
     return int(state.lesson_card or 1)
 
 
 def _to_link() -> None:
-    st.query_params["card"] = st.session_state["_lesson_asked"] = st.session_state.lesson_card or "1"
-    st.session_state["_lesson_asked"] = int(st.session_state["_lesson_asked"])
+    st.query_params["card"] = st.session_state.lesson_card or "1"
 
 
 def show_cards(pages: dict[str, Any]) -> None:
@@ -138,7 +137,7 @@ def show_cards(pages: dict[str, Any]) -> None:
     )
     card = CARDS[number - 1]
     with st.container(key="cardbody"):
-        st.subheader(f"{number} · {title(card)}", anchor=False)
+        st.header(f"{number} · {title(card)}", anchor=False)
         st.markdown(words(card))
         if card.page == "lesson":
             _questions()
@@ -171,10 +170,16 @@ def _questions() -> None:
     st.html("".join(items))
 
 
+def notes() -> str:
+    """The teacher notes as Markdown in the language of the tab, or in English where they lack it. Raises OSError."""
+    own = NOTES / f"notes.{language()}.md"
+    return (own if own.is_file() else NOTES / f"notes.{ENGLISH}.md").read_text(encoding="utf-8")
+
+
 def show_notes() -> None:
     """The teacher notes, to read, to print and to take along."""
     try:
-        notes = NOTES.read_text(encoding="utf-8")
+        found = notes()
     except OSError:
         st.info(text("lesson.notes.missing"))
         return
@@ -182,7 +187,7 @@ def show_notes() -> None:
         st.button(text("lesson.notes.print"), icon=":material/print:", key="notes_print")
         st.download_button(
             text("lesson.notes.download"),
-            data=notes,
+            data=found,
             file_name="teacher-notes.md",
             mime="text/markdown",
             icon=":material/download:",
@@ -190,4 +195,4 @@ def show_notes() -> None:
             key="notes_download",
         )
     with st.container(key="notes"):
-        st.markdown(notes)
+        st.markdown(found)

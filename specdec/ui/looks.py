@@ -1,8 +1,8 @@
 """How often pages look at the engine, and how many of their scripts run at once.
 
-All tabs share one interpreter with the engine's worker. Decoding is thousands of short calls, and each of them gives the interpreter
-away and has to get it back: with many scripts that want it as well, a pass of half a second takes a minute. So tabs look less often
-the more of them are being served, what they look at is small (`fragment`), and only a few scripts run at the same time (`turn`).
+All tabs share one interpreter with the engine's worker. Decoding is thousands of short calls, and each of them gives the
+interpreter away and has to get it back, from every script that wants it as well. So tabs look less often the more of them are being
+served, what they look at is small, and only a few scripts run at the same time (`turn`).
 """
 
 from __future__ import annotations

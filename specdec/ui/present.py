@@ -54,13 +54,17 @@ def _switched() -> None:
     switch("present", st.session_state.present_switch)
 
 
-def frame() -> None:
-    """The switch, and the look of a page that is shown to a class. Always the same elements, so that nothing else moves."""
+def toggle() -> None:
+    """The switch. The lesson says which keys there are."""
+    st.session_state.present_switch = on("present")
+    st.toggle(text("present.switch"), key="present_switch", on_change=_switched)
+
+
+def look() -> None:
+    """The look of a page that is shown to a class. Always the same elements, so that nothing else moves."""
     sheets = ("cards", "present") if on("present") else ("cards",)
     styles = [(ROOT / "assets" / f"{name}.css").read_text(encoding="utf-8") for name in sheets]
     st.html(f"<style>{''.join(styles)}</style>")
-    st.session_state.present_switch = on("present")
-    st.toggle(text("present.switch"), key="present_switch", help=text("present.help"), on_change=_switched)
 
 
 def script() -> None:

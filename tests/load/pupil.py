@@ -177,9 +177,9 @@ class Pupil:
             self._ids[content.id.rsplit("-", 1)[-1]] = content.id
         elif kind in VALUES and (content.set_value or content.id not in self._states):
             self._states[content.id] = VALUES[kind](content)
-        elif kind == "bidi_component" and content.component_name.endswith("stage"):
+        elif kind == "bidi_component" and content.component_name.startswith("specdec_stage"):
             self._see(json.loads(content.json or content.mixed.json))
-        elif kind == "bidi_component" and content.component_name.endswith("later") and not self._drawn:
+        elif kind == "bidi_component" and content.component_name == "specdec_later" and not self._drawn:
             self._drawn = True
             name = f"$$STREAMLIT_INTERNAL_KEY_{content.id}__events"
             await self._send(WidgetState(id=name, json_trigger_value=json.dumps([{"event": "drawn", "value": True}])))

@@ -15,7 +15,7 @@ export function optionOf(question, key) {
   return index >= 0 && index < question.options.length ? index : null;
 }
 
-/** { title, text, options, spoken } of a question, in words. last: how the question before was answered, null if there was none. */
+/** { title, text, options, spoken } of a question. last: how the one before it was answered, null if there was none. */
 export function wordsOf(texts, view, round, question, last) {
   const draft = round.drafts[question.token];
   const mode = view.greedy ? "greedy" : "sampled";
@@ -27,11 +27,12 @@ export function wordsOf(texts, view, round, question, last) {
   const options = verdict ? question.options.map((name) => texts[`${name}.${mode}`]) : question.options.map(visible);
   const said = verdict ? options : question.options.map(spoken);
   const keys = KEYS[question.kind];
+  const before = (sign) => (last === null ? "" : resultOf(texts, last, sign));
   return {
-    title: last === null ? title : `${resultOf(texts, last)} ${title}`,
+    title: [before(true), title].filter(Boolean).join(" "),
     text,
     options,
-    spoken: [last === null ? "" : resultOf(texts, last, false), title, text, said.map((o, i) => `${keys[i]}: ${o}`).join(", ")].join(" "),
+    spoken: [before(false), title, text, said.map((o, i) => `${keys[i]}: ${o}`).join(", ")].join(" "),
   };
 }
 

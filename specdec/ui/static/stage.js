@@ -111,6 +111,8 @@ class Stage {
       const button = event.composedPath()[0].closest?.("button");
       if (event.detail > 0 && button) this.element.focus({ preventScroll: true });
     });
+    // In front of a class the keys belong to the stage again as soon as a round was chosen from the list.
+    this.element.addEventListener("change", () => this.view.present && this.element.focus({ preventScroll: true }));
     parent.append(this.element);
   }
 
