@@ -50,4 +50,5 @@ if (!window.specdecFormulas) {
   };
   window.specdecFormulas = new MutationObserver(() => (later ||= setTimeout(reach, 400)));
   window.specdecFormulas.observe(document.body, { childList: true, subtree: true });
+  document.fonts.addEventListener("loadingdone", reach); // with its own font a formula has another width
 }

@@ -20,6 +20,8 @@ pytestmark = pytest.mark.browser
 
 def grave(page) -> list[str]:
     """Violations that shut somebody out, each as one line."""
+    page.evaluate("document.fonts.ready")
+    page.wait_for_timeout(900)  # charts come a moment after the page, and formulas are looked at once their font is there
     found = []
     for rule in Axe().run(page).response["violations"]:
         if rule["impact"] not in ("serious", "critical"):
@@ -61,7 +63,6 @@ def test_no_page_has_a_serious_violation(visit, scheme):
             page.locator(f'[data-testid="stTopNavLink"][href$="/{name}"]').click()
             page.wait_for_url(f"**/{name}*")
             page.locator('[data-testid="stApp"][data-test-script-state="notRunning"]').wait_for()
-            page.wait_for_timeout(700)  # charts come a moment after the page
         if grave_here := grave(page):
             found[name or "rounds"] = grave_here
     assert found == {}

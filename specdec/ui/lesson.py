@@ -110,7 +110,7 @@ def _short(value: Any) -> str:
     if value is None:
         return "–"
     if isinstance(value, float):
-        return f"{value:.4g}"
+        return _texts.number(value, ".4g")
     return _plain(str(value))
 
 

@@ -253,7 +253,7 @@ class Stage {
       else if (player.timer) this.motion.pause();
       this.wasPlaying = player.playing;
     }
-    const phase = step ? `${t(`phase.${step.phase}`)}${step.token === null ? "" : ` ${step.token + 1}`}` : "";
+    const phase = step ? `${t(`phase.${step.phase}`).toLowerCase()}${step.token === null ? "" : ` ${step.token + 1}`}` : "";
     const where = step ? t("controls.where", { round: step.round + 1, n: player.rounds.length, phase }) : "";
     this.controls.draw(this.view, where);
     mark(this.element, "data-waiting", player.playing && player.atEnd && player.active && !player.timer);
