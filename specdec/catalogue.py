@@ -165,12 +165,29 @@ CATALOGUE: dict[str, PairSpec] = {spec.name: spec for spec in _SPECS}
 
 
 def offered(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Pairs that the pages offer: SPECDEC_PAIRS, names of the catalogue with commas between them; the first one is loaded at the start.
+    """Pairs that the pages offer: SPECDEC_PAIRS, names with commas between them; the first one is loaded at the start.
 
-    Raises SettingsError for a name that the catalogue does not have: pages load nothing else, whatever a person writes.
+    A name is one of the catalogue or, with SPECDEC_ALLOW_MODELS=1, TARGET or TARGET+DRAFT, each a hub id or a folder. Raises
+    SettingsError for any other: pages load nothing that the server does not name, whatever a person writes.
     """
     names = tuple(dict.fromkeys(name.strip() for name in environment.get("SPECDEC_PAIRS", "").split(",") if name.strip()))
     for name in names:
-        if name not in CATALOGUE:
-            raise SettingsError(f"SPECDEC_PAIRS names {name!r}, which the catalogue does not have: take {', '.join(CATALOGUE)}.")
+        if name not in CATALOGUE and environment.get("SPECDEC_ALLOW_MODELS", "").strip() not in ("1", "true"):
+            raise SettingsError(
+                f"SPECDEC_PAIRS names {name!r}, which the catalogue does not have: take {', '.join(CATALOGUE)}, "
+                "or allow models of your own with SPECDEC_ALLOW_MODELS=1."
+            )
     return names or (EMBEDDED, "embedded-int8")
+
+
+def sides(name: str) -> tuple[str, str | None]:
+    """Target and draft of a pair that is not in the catalogue, "TARGET+DRAFT" or "TARGET"."""
+    target, _, draft = name.partition("+")
+    return target.strip(), draft.strip() or None
+
+
+def title(name: str) -> str:
+    """What people call a pair that pages offer."""
+    if name in CATALOGUE:
+        return CATALOGUE[name].title
+    return " with ".join(one.rstrip("/").rpartition("/")[2] for one in sides(name) if one)

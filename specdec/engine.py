@@ -50,10 +50,16 @@ Start = Callable[[Any, RunRequest, Callable[[], bool]], Decoding]
 
 
 def load(name: str, progress: Callable[[str, int, int | None], None]) -> Any:
-    """The usual loader: a pair of the catalogue."""
+    """The usual loader: a pair of the catalogue, or one that the server's configuration names."""
     from specdec import models
+    from specdec.catalogue import CATALOGUE, offered, sides
 
-    return models.load_pair(name, progress=progress)
+    if name in CATALOGUE:
+        return models.load_pair(name, progress=progress)
+    if name not in offered(os.environ):
+        raise SettingsError(f"This server does not offer the pair {name!r}: take {', '.join(offered(os.environ))}.")
+    target, draft = sides(name)
+    return models.load_pair(target=target, draft=draft, progress=progress)
 
 
 def start(pair: Any, request: RunRequest, stop: Callable[[], bool]) -> Decoding:

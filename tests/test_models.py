@@ -327,10 +327,26 @@ def test_every_refusal_is_a_specdec_error():
 
 
 def test_the_pages_offer_what_the_server_names():
-    from specdec.catalogue import offered
+    from specdec.catalogue import offered, sides, title
     from specdec.errors import SettingsError
 
     assert offered({}) == ("embedded", "embedded-int8")
     assert offered({"SPECDEC_PAIRS": " qwen3-4b, embedded ,qwen3-4b,"}) == ("qwen3-4b", "embedded")
     with pytest.raises(SettingsError, match="SPECDEC_PAIRS names 'gpt-5', which"):
         offered({"SPECDEC_PAIRS": "gpt-5"})
+    assert offered({"SPECDEC_PAIRS": "a/b+/c/d", "SPECDEC_ALLOW_MODELS": "1"}) == ("a/b+/c/d",)
+    assert sides("a/b + /c/d") == ("a/b", "/c/d") and sides("a/b") == ("a/b", None)
+    assert title("a/b+/c/d/") == "b with d" and title("embedded") == "SmolLM2-135M (embedded)"
+
+
+def test_the_engine_loads_only_what_the_server_names(saved, monkeypatch):
+    from specdec.engine import load
+    from specdec.errors import SettingsError
+
+    name = f"{saved / 'target'}+{saved / 'draft'}"
+    with pytest.raises(SettingsError, match="does not offer"):
+        load(name, lambda *_: None)
+    monkeypatch.setenv("SPECDEC_PAIRS", name)
+    monkeypatch.setenv("SPECDEC_ALLOW_MODELS", "1")
+    pair = load(name, lambda *_: None)
+    assert {"draft", "lookup", "early-exit"} <= set(pair.drafters)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from specdec.catalogue import CATALOGUE
+from specdec.catalogue import title
 from specdec.engine import RunRequest
 from specdec.errors import SpecdecError, TraceError
 from specdec.trace import Settings, Trace
@@ -198,7 +198,7 @@ def _target() -> None:
         st.selectbox(
             text("pair.label"),
             pairs,
-            format_func=lambda name: CATALOGUE[name].title,
+            format_func=title,
             help=text("pair.help"),
             persist_state="session",
             **links.choice("pair", pairs),

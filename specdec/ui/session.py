@@ -10,7 +10,7 @@ from typing import Literal
 
 import streamlit as st
 
-from specdec.catalogue import CATALOGUE, offered
+from specdec.catalogue import CATALOGUE, offered, sides
 from specdec.engine import Job, Lease, RunRequest, shared
 from specdec.errors import SpecdecError
 from specdec.trace import Trace
@@ -133,7 +133,9 @@ def offered_drafters(name: str | None = None) -> tuple[str, ...]:
     if engine.pair is not None and engine.pair_name == name:
         names = set(engine.pair.drafters)
     else:
-        spec = CATALOGUE[name]
-        trained = {one for one in ("head", "draft") if (TRAINED / f"{one}.safetensors").is_file()} if spec.embedded else set()
-        names = {"early-exit", "lookup"} | trained | ({"draft"} if spec.draft else set())
+        spec = CATALOGUE.get(name)
+        draft = spec.draft if spec is not None else sides(name)[1]
+        embedded = spec is not None and spec.embedded
+        trained = {one for one in ("head", "draft") if (TRAINED / f"{one}.safetensors").is_file()} if embedded else set()
+        names = {"early-exit", "lookup"} | trained | ({"draft"} if draft else set())
     return tuple(name for name in DRAFTERS if name in names)
