@@ -22,12 +22,17 @@ if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
 from specdec import engine  # noqa: E402 - the folder has to be on the path first
-from specdec.catalogue import DEFAULT_PAIR  # noqa: E402
+from specdec.catalogue import offered  # noqa: E402
+from specdec.errors import SettingsError  # noqa: E402
 from specdec.ui.served import TEXTS  # noqa: E402
 
 # A pass gives the interpreter away thousands of times; whoever took it has to give it back soon, see specdec/ui/looks.py.
 sys.setswitchinterval(0.0005)
 
+try:
+    PAIRS = offered(os.environ)
+except SettingsError as error:
+    sys.exit(f"specdec: {error}")
 PRELOAD_DELAY = 3.0  # seconds; the first page comes before the models, and importing torch would slow it down
 
 
@@ -35,7 +40,7 @@ PRELOAD_DELAY = 3.0  # seconds; the first page comes before the models, and impo
 async def lifespan(_app: st.App):
     async def preload() -> None:
         await asyncio.sleep(PRELOAD_DELAY)
-        engine.shared().preload(DEFAULT_PAIR)
+        engine.shared().preload(PAIRS[0])
 
     task = asyncio.create_task(preload()) if os.environ.get("SPECDEC_PRELOAD", "1") != "0" else None
     yield {}

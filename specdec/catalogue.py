@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+from specdec.errors import SettingsError
 
 BYTES_PER_WEIGHT = {"float32": 4, "bfloat16": 2, "float16": 2}
 
@@ -159,3 +162,15 @@ _SPECS = (
 )
 
 CATALOGUE: dict[str, PairSpec] = {spec.name: spec for spec in _SPECS}
+
+
+def offered(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Pairs that the pages offer: SPECDEC_PAIRS, names of the catalogue with commas between them; the first one is loaded at the start.
+
+    Raises SettingsError for a name that the catalogue does not have: pages load nothing else, whatever a person writes.
+    """
+    names = tuple(dict.fromkeys(name.strip() for name in environment.get("SPECDEC_PAIRS", "").split(",") if name.strip()))
+    for name in names:
+        if name not in CATALOGUE:
+            raise SettingsError(f"SPECDEC_PAIRS names {name!r}, which the catalogue does not have: take {', '.join(CATALOGUE)}.")
+    return names or (EMBEDDED, "embedded-int8")

@@ -16,6 +16,7 @@ import threading
 import time
 import traceback
 import uuid
+import weakref
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -98,6 +99,7 @@ class Engine:
         self._stopping: set[str] = set()
         self._thread: threading.Thread | None = None
         self._reported = 0.0
+        self.leases: weakref.WeakSet[Lease] = weakref.WeakSet()
 
     # what pages call
 
@@ -149,6 +151,11 @@ class Engine:
     def serving(self) -> int:
         """Runs that are being served."""
         return len(self._turns) + (self._current is not None)
+
+    @property
+    def tabs(self) -> int:
+        """Sessions that are there, whatever they do."""
+        return sum(not lease.gone for lease in tuple(self.leases))
 
     @property
     def queue_length(self) -> int:
@@ -464,6 +471,7 @@ class Lease:
         self.gone = False  # whether the session has been away for longer than `grace`
         self._timer: threading.Timer | None = None
         self._lock = threading.Lock()
+        engine.leases.add(self)
 
     def run(self, request: RunRequest) -> Job:
         """Submit a run as this session; the older one is stopped."""

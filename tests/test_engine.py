@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import subprocess
 import sys
@@ -318,6 +319,19 @@ def test_a_session_that_comes_back_in_time_keeps_its_run(bench):
     lease.renew()
     time.sleep(0.2)
     assert job.state == "running"
+
+
+def test_tabs_are_counted_while_they_are_there(bench):
+    b = bench()
+    here, away, closed = Lease(b.engine), Lease(b.engine, grace=0.01), Lease(b.engine)
+    assert b.engine.tabs == 3
+    away.released()
+    until(lambda: away.gone)
+    del closed  # its session has been forgotten
+    gc.collect()
+    assert b.engine.tabs == 1
+    away.renew()
+    assert b.engine.tabs == 2 and not here.gone
 
 
 def test_closing_stops_what_runs_and_what_waits(bench):

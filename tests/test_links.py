@@ -148,7 +148,7 @@ def test_the_language_comes_from_the_link_and_goes_along(open_page):
 def test_no_page_chooses_a_model_or_a_folder():
     """What is loaded is the server's business: pages name the pair of the catalogue and nothing else."""
     pairs = {ast.unparse(call["pair"]) for call in calls("pair")}
-    assert pairs <= {"DEFAULT_PAIR", "request.pair", "origin.pair"}, pairs  # the last one is only said in a sentence
+    assert pairs <= {"DEFAULT_PAIR", "session.pair()", "request.pair", "origin.pair"}, pairs  # the last one is only said in a sentence
     code = "".join(path.read_text() for folder in ("specdec/ui", "pages") for path in (ROOT / folder).glob("*.py"))
     assert not any(word in code for word in ("load_pair", "from_pretrained", "specdec.hub", "pickle", "eval(", "exec("))
 
@@ -158,3 +158,21 @@ def test_choices_by_title_have_their_own_name_in_the_address(open_page):
     assert warnings(at) == [] and at.session_state["m_source"] == "paste"
     at = open_page("residual", show="draws", rule="exact", draws="300", dice="4")
     assert warnings(at) == [] and at.session_state["dice"] == 4
+
+
+def test_the_pair_is_one_that_the_server_offers(open_page, monkeypatch):
+    from specdec.ui import session
+
+    at = open_page("rounds", pair="embedded-int8", drafter="head")
+    assert warnings(at) == [] and at.selectbox(key="pair").value == "embedded-int8" and at.selectbox(key="drafter").value == "head"
+    at = open_page("rounds", pair="qwen3-4b")
+    assert "pair=qwen3-4b" in warnings(at)[0] and at.selectbox(key="pair").value == "embedded"
+    monkeypatch.setenv("SPECDEC_PAIRS", "qwen3-4b")
+    session.offered_pairs.cache_clear()
+    try:
+        at = open_page("rounds")
+        assert [box.key for box in at.selectbox if box.key == "pair"] == []
+        assert at.selectbox(key="drafter").options == ["Draft model", "Prompt look-up", "Early exit"]
+    finally:
+        monkeypatch.undo()
+        session.offered_pairs.cache_clear()

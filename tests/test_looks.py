@@ -14,11 +14,11 @@ from specdec.ui import looks
 
 @pytest.fixture
 def many(monkeypatch):
-    """many(served, waiting): an engine with so many runs."""
-    engine = SimpleNamespace(serving=0, queue_length=0)
+    """many(served, waiting, tabs): an engine with so many runs and open tabs."""
+    engine = SimpleNamespace(serving=0, queue_length=0, tabs=0)
     monkeypatch.setattr(looks, "shared", lambda: engine)
     monkeypatch.setattr(looks, "JITTER", 0.0)
-    return lambda served, waiting=0: engine.__dict__.update(serving=served, queue_length=waiting)
+    return lambda served, waiting=0, tabs=0: engine.__dict__.update(serving=served, queue_length=waiting, tabs=tabs)
 
 
 def test_all_tabs_together_look_ten_times_a_second_however_many_there_are(many):
@@ -26,6 +26,8 @@ def test_all_tabs_together_look_ten_times_a_second_however_many_there_are(many):
     for served, waiting, seconds in ((1, 0, 0.5), (5, 0, 0.5), (8, 2, 1.0), (40, 0, 4.0), (40, 20, 6.0)):
         many(served, waiting)
         assert looks.pause(job) == pytest.approx(seconds)
+    many(1, tabs=40)  # before all of a class have pressed Run
+    assert looks.pause(job) == pytest.approx(2.0)
     job.state = "done"
     assert looks.pause(job) is None and looks.pause(None) is None
 
@@ -33,8 +35,8 @@ def test_all_tabs_together_look_ten_times_a_second_however_many_there_are(many):
 def test_the_page_runs_again_when_its_clock_is_far_off_or_the_run_has_ended(many):
     job = Job(request=RunRequest(prompt="x"))
     many(20)
-    assert not looks.outgrown(2.0, job) and not looks.outgrown(1.2, job) and not looks.outgrown(4.0, job)
-    assert looks.outgrown(1.0, job) and looks.outgrown(6.0, job)
+    assert not looks.outgrown(2.0, job) and not looks.outgrown(0.7, job) and not looks.outgrown(5.9, job)
+    assert looks.outgrown(0.6, job) and looks.outgrown(6.1, job)
     job.state = "stopped"
     assert looks.outgrown(2.0, job) and not looks.outgrown(None, job) and not looks.outgrown(None, None)
 

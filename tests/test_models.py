@@ -324,3 +324,13 @@ def test_the_embedded_pair_loads_without_a_network(embedded_folder, no_network):
 
 def test_every_refusal_is_a_specdec_error():
     assert issubclass(PairError, ModelError) and issubclass(ModelError, SpecdecError) and fetch.ModelError is ModelError
+
+
+def test_the_pages_offer_what_the_server_names():
+    from specdec.catalogue import offered
+    from specdec.errors import SettingsError
+
+    assert offered({}) == ("embedded", "embedded-int8")
+    assert offered({"SPECDEC_PAIRS": " qwen3-4b, embedded ,qwen3-4b,"}) == ("qwen3-4b", "embedded")
+    with pytest.raises(SettingsError, match="SPECDEC_PAIRS names 'gpt-5', which"):
+        offered({"SPECDEC_PAIRS": "gpt-5"})

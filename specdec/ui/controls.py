@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from specdec.catalogue import DEFAULT_PAIR
+from specdec.catalogue import CATALOGUE
 from specdec.engine import RunRequest
 from specdec.errors import SpecdecError, TraceError
 from specdec.trace import Settings, Trace
@@ -31,7 +31,7 @@ def read() -> RunRequest:
         seed=state.seed,
         raw=state.raw,
     )
-    return RunRequest(prompt=state.prompt, settings=settings, pair=DEFAULT_PAIR)
+    return RunRequest(prompt=state.prompt, settings=settings, pair=session.pair())
 
 
 def _run(start: Callable[[RunRequest], None]) -> None:
@@ -111,7 +111,7 @@ def prompt_bar(*, active: bool, run: str = "run", start: Callable[[RunRequest], 
 
 def settings() -> None:
     """The settings of a run, for the sidebar."""
-    offered = session.offered_drafters()
+    offered = session.offered_drafters(session.pair())
     st.selectbox(
         text("drafter.label"),
         offered,
@@ -156,6 +156,7 @@ def settings() -> None:
         disabled=links.locked("max_new_tokens"),
     )
     with st.expander(text("more")):
+        _target()
         st.number_input(
             text("seed.label"),
             0,
@@ -188,6 +189,20 @@ def settings() -> None:
             disabled=links.locked("top_p"),
         )
         st.toggle(text("raw.label"), key="raw", help=text("raw.help"), bind="query-params", disabled=links.locked("raw"))
+
+
+def _target() -> None:
+    """Which pair decodes, where the server offers more than one."""
+    pairs = session.offered_pairs()
+    if len(pairs) > 1:
+        st.selectbox(
+            text("pair.label"),
+            pairs,
+            format_func=lambda name: CATALOGUE[name].title,
+            help=text("pair.help"),
+            persist_state="session",
+            **links.choice("pair", pairs),
+        )
 
 
 def runs(trace: Trace | None, *, name: str) -> None:

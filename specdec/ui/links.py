@@ -78,7 +78,13 @@ def _words(pages, longest) -> Setting:
 def _drafters() -> tuple[str, ...]:
     from specdec.ui import session
 
-    return session.offered_drafters()
+    return session.offered_drafters(session.pair())
+
+
+def _pairs() -> tuple[str, ...]:
+    from specdec.ui import session
+
+    return session.offered_pairs()
 
 
 def _hardware(which: str) -> Callable[[], Iterable[str]]:
@@ -147,6 +153,7 @@ def _thousands(value: object) -> str:
 
 SETTINGS: dict[str, Setting] = {
     "prompt": _words(DECODING, 8_000),
+    "pair": _one(DECODING, _pairs),
     "drafter": _one(DECODING, _drafters),
     "draft_length": _whole(DECODING, 4, 1, 12),
     "adaptive": _switch(DECODING),
@@ -278,7 +285,7 @@ def usual(page: str) -> dict[str, str]:
     """What a copied link adds for settings that the address leaves out because they have their usual value."""
     found = {name: s.usual for name, s in SETTINGS.items() if page in s.pages and s.usual is not None}
     if page in DECODING:
-        found |= {"drafter": _drafters()[0], "prompt": next(iter(examples().values()))}
+        found |= {"pair": _pairs()[0], "drafter": _drafters()[0], "prompt": next(iter(examples().values()))}
     return found | {"lang": language()}
 
 

@@ -21,16 +21,18 @@ LOOKS = 10.0  # that all tabs together may take in a second
 SHORTEST = 0.5  # seconds between two looks of one tab; the stage takes one to three to show a round
 JITTER = 0.15  # tabs that began together do not look together for ever
 SCRIPTS = 2  # that run at once
-PATIENCE = 5.0  # seconds after which a script runs in any case: nobody may wait for one that hangs
+PATIENCE = 20.0  # seconds after which a script runs in any case: nobody may wait for one that hangs
 
 _places = threading.BoundedSemaphore(SCRIPTS)
 _here = threading.local()
 
 
 def interval(shortest: float = SHORTEST) -> float:
-    """Seconds between two looks of a tab, with as many runs as there are now."""
+    """Seconds between two looks of a tab, with as many runs as there are now, or as half of the open tabs may begin at once: to
+    change it the whole page has to run again."""
     engine = shared()
-    return max(shortest, (engine.serving + engine.queue_length) / LOOKS) * random.uniform(1 - JITTER, 1 + JITTER)
+    runs = max(engine.serving + engine.queue_length, engine.tabs / 2)
+    return max(shortest, runs / LOOKS) * random.uniform(1 - JITTER, 1 + JITTER)
 
 
 def pause(job: Job | None) -> float | None:
@@ -43,7 +45,7 @@ def outgrown(pause_now: float | None, job: Job | None) -> bool:
     wanted = pause(job)
     if pause_now is None or wanted is None:
         return pause_now is not wanted
-    return not 1 / 2.5 < wanted / pause_now < 1.8
+    return not 1 / 3 < wanted / pause_now < 3
 
 
 @contextmanager

@@ -29,8 +29,11 @@ def on(flag: str) -> bool:
 
 
 def switch(flag: str, value: bool) -> None:
+    """Set it here and in the address. Predicting runs the page again: what stands below the stage tells verdicts."""
     st.session_state[f"_{flag}"] = value
     _to_link(flag)
+    if flag == "predict":
+        st.rerun()
 
 
 def _to_link(flag: str) -> None:

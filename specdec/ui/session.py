@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Literal
 
 import streamlit as st
 
-from specdec.catalogue import CATALOGUE, DEFAULT_PAIR
+from specdec.catalogue import CATALOGUE, offered
 from specdec.engine import Job, Lease, RunRequest, shared
 from specdec.errors import SpecdecError
 from specdec.trace import Trace
@@ -110,12 +111,29 @@ DRAFTERS = ("head", "draft", "lookup", "early-exit")
 TRAINED = ROOT / "assets" / "drafters"
 
 
-def offered_drafters() -> tuple[str, ...]:
-    """Names of the drafters that the pair offers, known without loading it; the first one is what the page begins with."""
-    pair = shared().pair
-    if pair is not None:
-        names = set(pair.drafters)
+@cache
+def offered_pairs() -> tuple[str, ...]:
+    """Names of the pairs that this server offers; the first one is what the page begins with."""
+    return offered(os.environ)
+
+
+def pair() -> str:
+    """The pair that this tab has chosen."""
+    wanted = st.session_state.get("pair") or st.query_params.get("pair")
+    return wanted if wanted in offered_pairs() else offered_pairs()[0]
+
+
+def offered_drafters(name: str | None = None) -> tuple[str, ...]:
+    """Names of the drafters that the pair offers, known without loading it; the first one is what the page begins with.
+
+    name: of the pair, None is the one that the server begins with.
+    """
+    name = name or offered_pairs()[0]
+    engine = shared()
+    if engine.pair is not None and engine.pair_name == name:
+        names = set(engine.pair.drafters)
     else:
-        names = {"early-exit", "lookup"} | {name for name in ("head", "draft") if (TRAINED / f"{name}.safetensors").is_file()}
-        names |= {"draft"} if CATALOGUE[DEFAULT_PAIR].draft else set()
+        spec = CATALOGUE[name]
+        trained = {one for one in ("head", "draft") if (TRAINED / f"{one}.safetensors").is_file()} if spec.embedded else set()
+        names = {"early-exit", "lookup"} | trained | ({"draft"} if spec.draft else set())
     return tuple(name for name in DRAFTERS if name in names)
