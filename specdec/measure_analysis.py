@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from specdec import theory
 from specdec.measure import PLAIN, Arm, BatchRecord, Measurement, Memory, RunRecord
 from specdec.measure_stats import Interval, bootstrap_median, cost_per_million, percentile, token_gaps
+from specdec.texts import ENGLISH, count, spoken, text
 
 ALL = ""  # the "kind" of figures over all kinds
 FEWEST = 3  # prompts below which no verdict is given
@@ -81,13 +82,42 @@ class Load:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """use: True, False, or None where the measurement does not decide. best: the arm with the highest median speed-up."""
+    """use: True, False, or None where the measurement does not decide. best: the arm with the highest median speed-up.
+
+    figures: those of this arm.
+    """
 
     kind: str
     use: bool | None
     best: Arm | None
     speedup: Interval | None
-    sentence: str
+    figures: Figures | None = None
+
+    @property
+    def sentence(self) -> str:
+        """Kind and verdict in English, "Code: use it, …", for reports and the command line."""
+        with spoken(ENGLISH):
+            return f"{self.name}: {self.said()}"
+
+    @property
+    def name(self) -> str:
+        return self.kind[:1].upper() + self.kind[1:] if self.kind else text("said.all")
+
+    def said(self) -> str:
+        """The verdict with its numbers, in the language of whoever looks."""
+        found = self.speedup
+        if found is None or self.best is None:
+            return text("said.none")
+        prompts = count("said.prompts", found.count)
+        range_ = text("said.range", low=found.low, high=found.high, prompts=prompts)
+        values = {"speed": found.value, "arm": self.best.name, "range": range_}
+        if found.count < FEWEST:
+            return text("said.few", speed=found.value, arm=self.best.name, prompts=prompts, fewest=FEWEST)
+        if self.use:
+            return text("said.use", drafter=self.best.drafter, length=self.best.length_name, speed=found.value, range=range_)
+        if self.use is False:
+            return text("said.not", cause=_cause(self.figures), **values)
+        return text("said.open", **values)
 
 
 @dataclass(frozen=True)
@@ -224,39 +254,23 @@ def _loads(records: Sequence[BatchRecord]) -> tuple[Load, ...]:
 
 def verdict(kind: str, figures: Sequence[Figures]) -> Verdict:
     """use it, where even the lower bound of the best arm's interval is above 1; do not, where its upper bound is not; else open."""
-    name = kind[:1].upper() + kind[1:] if kind else "All tasks"
     known = [f for f in figures if f.speedup is not None]
     if not known:
-        return Verdict(kind=kind, use=None, best=None, speedup=None, sentence=f"{name}: nothing to compare yet.")
+        return Verdict(kind=kind, use=None, best=None, speedup=None)
     best = max(known, key=lambda f: f.speedup.value)
     found = best.speedup
-    count = f"{found.count} prompt{'s' * (found.count != 1)}"
-    range_ = f"(95 % interval {found.low:.2f} to {found.high:.2f}, {count})"
-    reached = f"{found.value:.2f}× with {best.arm.name} {range_}"
-    if found.count < FEWEST:
-        use, sentence = (
-            None,
-            f"too few prompts to decide: {found.value:.2f}× with {best.arm.name} on {count}, {FEWEST} are the fewest.",
-        )
-    elif found.low > 1:
-        use, sentence = True, f"use it, {best.arm.drafter} with γ = {best.arm.length_name}: {found.value:.2f}× {range_}."
-    elif found.high <= 1:
-        use, sentence = False, f"do not use it: the best was {reached}. {_cause(best)}"
-    else:
-        use, sentence = None, f"no clear gain: the best was {reached}, and 1× lies within."
-    return Verdict(kind=kind, use=use, best=best.arm, speedup=found, sentence=f"{name}: {sentence}")
+    use = None if found.count < FEWEST else True if found.low > 1 else False if found.high <= 1 else None
+    return Verdict(kind=kind, use=use, best=best.arm, speedup=found, figures=best)
 
 
 def _cause(figures: Figures) -> str:
     """What made the best arm slow, asked like `specdec.metrics.slow_cause`: which of c = 0 and v = 1 would have been enough."""
     cost, ratio, tokens = figures.cost_coefficient, figures.verify_ratio, figures.mean_acceptance_length
     if cost is None or ratio is None or tokens is None:
-        return "Nothing was drafted."
+        return text("said.cause.nothing")
     length = figures.mean_draft_length or figures.arm.draft_length
     saved = {"c": length * cost, "v": ratio - 1}
     worst = max(saved, key=saved.get)
     if tokens <= length * cost + ratio - saved[worst]:
-        return f"Too few drafts were accepted (α = {figures.acceptance_rate:.2f}, {tokens:.2f} tokens a round)."
-    if worst == "c":
-        return f"Drafting cost too much for what it brought (c = {cost:.2f})."
-    return f"Verifying several tokens at once cost too much (v = {ratio:.2f})."
+        return text("said.cause.alpha", alpha=figures.acceptance_rate, tokens=tokens)
+    return text("said.cause.c", cost=cost) if worst == "c" else text("said.cause.v", ratio=ratio)

@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 import re
 import string
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -29,8 +31,21 @@ def speak(which: Callable[[], str]) -> None:
     _asked[0] = which
 
 
+_forced: ContextVar[str] = ContextVar("_forced", default="")
+
+
+@contextmanager
+def spoken(code: str) -> Iterator[None]:
+    """Texts of this block are in this language, whoever looks."""
+    token = _forced.set(code)
+    try:
+        yield
+    finally:
+        _forced.reset(token)
+
+
 def language() -> str:
-    return _asked[0]()
+    return _forced.get() or _asked[0]()
 
 
 @cache

@@ -121,3 +121,14 @@ def test_every_page_opens_in_every_language(page, code):
     at.switch_page(str(ROOT / "pages" / f"{page}.py"))
     at.run()
     assert not at.exception, [e.value for e in at.exception]
+
+
+def test_a_verdict_is_said_in_the_language_of_the_tab_and_written_in_english(monkeypatch):
+    from specdec.measure_analysis import verdict
+
+    monkeypatch.setattr(texts, "_asked", [lambda: "de"])
+    nothing = verdict("", [])
+    assert nothing.said() == "noch nichts zu vergleichen." and nothing.sentence == "All tasks: nothing to compare yet."
+    with texts.spoken("es"):
+        assert texts.language() == "es"
+    assert texts.language() == "de"

@@ -161,7 +161,7 @@ def state() -> None:
         if now.measurement is not None and done:
             verdict = analysis_of(now.measurement).overall
             if verdict.speedup is not None:
-                st.caption(literal(text("adopt.so_far", sentence=verdict.sentence)))
+                st.caption(literal(text("adopt.so_far", sentence=f"{verdict.name}: {verdict.said()}")))
     elif now.state == "done":
         st.success(text("adopt.state.done", total=total), icon=":material/check:")
     else:

@@ -38,9 +38,13 @@ def _whiskers(found: Sequence[Figures]) -> dict:
 def by_kind(analysis: Analysis) -> View:
     """The best arm of each kind with its interval."""
     known = [v for v in analysis.verdicts if v.speedup is not None][::-1]
-    names = [v.kind or "all tasks" for v in known]
+    names = [v.kind or text("adopt.all") for v in known]
     data = []
-    words = {True: ("use it", P, "circle"), False: ("do not", LEFT, "x"), None: ("open", Q, "diamond")}
+    words = {
+        True: (text("said.word.use"), P, "circle"),
+        False: (text("said.word.not"), LEFT, "x"),
+        None: (text("said.word.open"), Q, "diamond"),
+    }
     for use, (word, colour, symbol) in words.items():
         own = [v for v in known if v.use is use]
         if not own:
@@ -51,9 +55,9 @@ def by_kind(analysis: Analysis) -> View:
             word,
             colour,
             symbol=symbol,
-            hover=[escape(v.sentence) for v in own],
+            hover=[escape(f"{v.name}: {v.said()}") for v in own],
         )
-        made["y"] = [escape(v.kind or "all tasks") for v in own]
+        made["y"] = [escape(v.kind or text("adopt.all")) for v in own]
         made["error_x"] = {
             "type": "data",
             "symmetric": False,
@@ -68,7 +72,7 @@ def by_kind(analysis: Analysis) -> View:
     labels = [
         {
             "x": v.speedup.value,
-            "y": escape(v.kind or "all tasks"),
+            "y": escape(v.kind or text("adopt.all")),
             "text": f"{v.speedup.value:.2f}× {escape(v.best.name)}",
             "showarrow": False,
             # Towards the middle, so that a phone does not cut it off.
@@ -91,7 +95,7 @@ def by_kind(analysis: Analysis) -> View:
     )
     rows = [
         {
-            "tasks": v.kind or "all tasks",
+            "tasks": v.kind or text("adopt.all"),
             "verdict": words[v.use][0],
             "best arm": v.best.name,
             "speed-up (×)": v.speedup.value,
@@ -101,7 +105,11 @@ def by_kind(analysis: Analysis) -> View:
         }
         for v in reversed(known)
     ]
-    return View(figure, "Speed-up of the best arm for each kind of task. " + " ".join(v.sentence for v in reversed(known)), rows)
+    return View(
+        figure,
+        "Speed-up of the best arm for each kind of task. " + " ".join(f"{v.name}: {v.said()}" for v in reversed(known)),
+        rows,
+    )
 
 
 def by_length(analysis: Analysis, kind: str) -> View:
@@ -133,7 +141,7 @@ def by_length(analysis: Analysis, kind: str) -> View:
             charts.points(
                 [place(f.arm) for f in formula],
                 [f.predicted_speedup for f in formula],
-                "formula with that arm's own α, c and v",
+                text("m.formula"),
                 Q,
                 symbol="line-ew-open",
                 size=16,
@@ -190,9 +198,7 @@ def waiting(analysis: Analysis, kind: str) -> View:
                 cliponaxis=False,
             )
         )
-    figure = charts.figure(
-        data, x="share of the tokens that wait no longer", y="between two visible tokens (ms)", yaxis={"rangemode": "tozero"}
-    )
+    figure = charts.figure(data, x=text("m.share_wait"), y=text("m.between"), yaxis={"rangemode": "tozero"})
     alt = "Milliseconds between visible tokens, P50, P90, P99: " + "; ".join(
         f"{f.arm.name} {', '.join(f'{g * 1e3:.0f}' for g in f.gaps)}" for f in found
     )
@@ -216,8 +222,8 @@ def bursts(measurement: Measurement, arms: Sequence[Arm], prompt: int) -> View:
         rows += [{"arm": arm.name, "seconds": s, "visible tokens": n} for s, n in zip(clock, tokens, strict=True)]
     figure = charts.figure(
         data,
-        x="since the request (s)",
-        y="visible tokens",
+        x=text("m.since"),
+        y=text("m.visible"),
         height=320,
         xaxis={"rangemode": "tozero"},
         yaxis={"rangemode": "tozero"},
@@ -231,7 +237,7 @@ def times(analysis: Analysis, kind: str) -> View:
     names = [escape(f.arm.name) for f in found]
     data = []
     for name, colour, hatched in (("first_token", BONUS, True), ("answer", P, False)):
-        title = "first token" if name == "first_token" else "complete answer"
+        title = text("m.first") if name == "first_token" else text("m.complete")
         values = [getattr(f, name) for f in found]
         made = charts.bars(
             [v.value if v else None for v in values],
@@ -247,7 +253,7 @@ def times(analysis: Analysis, kind: str) -> View:
         )
         data.append(made)
     figure = charts.figure(
-        data, x="median over the prompts (s)", y="", height=130 + 44 * len(found), xaxis={"rangemode": "tozero"}, barmode="group"
+        data, x=text("m.median"), y="", height=130 + 44 * len(found), xaxis={"rangemode": "tozero"}, barmode="group"
     )
     alt = "Seconds to the complete answer: " + ", ".join(f"{f.arm.name} {f.answer.value:.2f}" for f in reversed(found) if f.answer)
     return View(figure, alt, measure_tables.speed(analysis, kind))
@@ -275,7 +281,7 @@ def time_split(analysis: Analysis, kind: str, tokens: dict[Arm, int]) -> View:
         )
     figure = charts.figure(
         data,
-        x="time for one token of the answer (ms)",
+        x=text("m.per_token"),
         y="",
         height=130 + 34 * len(found),
         barmode="stack",
@@ -303,8 +309,8 @@ def loads(analysis: Analysis, price: float, *, cost: bool) -> View:
     counts = sorted({one.at_once for one in analysis.loads})
     figure = charts.figure(
         data,
-        x="requests at once",
-        y="cost of a million tokens" if cost else "throughput, all requests together (tokens/s)",
+        x=text("m.at_once"),
+        y=text("m.cost") if cost else text("m.throughput"),
         height=340,
         xaxis={"type": "log", "tickvals": counts, "ticktext": [str(c) for c in counts]},
         yaxis={"rangemode": "tozero"},
@@ -325,15 +331,13 @@ def memory(analysis: Analysis) -> View:
     rows = measure_tables.memory(analysis)
     names = [escape(r["arm"]) for r in rows]
     data = [
-        charts.bars(names, [r["weights (MB)"] for r in rows], "weights of target and drafter", P),
-        charts.bars(names, [r["keys and values (MB)"] for r in rows], "keys and values of one answer", KEPT, hatched=True),
-        charts.points(
-            [], [r["peak of the process (MB)"] for r in rows], "peak of the whole process", LEFT, symbol="line-ew-open", size=22
-        ),
+        charts.bars(names, [r["weights (MB)"] for r in rows], text("m.weights"), P),
+        charts.bars(names, [r["keys and values (MB)"] for r in rows], text("m.values"), KEPT, hatched=True),
+        charts.points([], [r["peak of the process (MB)"] for r in rows], text("m.peak"), LEFT, symbol="line-ew-open", size=22),
     ]
     data[2]["x"] = names
     data[2]["marker"]["line"] = {"width": 3, "color": LEFT}
-    figure = charts.figure(data, x="", y="memory (MB)", barmode="stack", yaxis={"rangemode": "tozero"})
+    figure = charts.figure(data, x="", y=text("m.memory"), barmode="stack", yaxis={"rangemode": "tozero"})
     return View(figure, "Memory of every arm: weights, keys and values, and the peak of the process, in megabytes.", rows)
 
 
@@ -358,8 +362,8 @@ def accepted_per_round(stats: ServerStats) -> View:
     ]
     figure = charts.figure(
         data,
-        x="drafts that the round accepted",
-        y="share of the rounds",
+        x=text("m.accepted"),
+        y=text("m.share_rounds"),
         xaxis={"dtick": 1},
         yaxis={"tickformat": ".0%", "rangemode": "tozero"},
     )
@@ -381,21 +385,21 @@ def by_position(stats: ServerStats) -> View:
         charts.bars(
             x,
             judged,
-            "accepted of those judged here",
+            text("m.of_judged"),
             P,
             hover=[f"place {n}: {v or 0:.2f} of those judged" for n, v in zip(x, judged, strict=False)],
         ),
         charts.bars(
             x,
             of_all,
-            "accepted of all rounds (vLLM's log)",
+            text("m.of_all"),
             Q,
             hatched=True,
             hover=[f"place {n}: {v:.2f} of all rounds" for n, v in zip(x, of_all, strict=False)],
         ),
     ]
     figure = charts.figure(
-        data, x="place in the draft", y="share accepted", xaxis={"dtick": 1}, yaxis={"range": [0, 1]}, barmode="group"
+        data, x=text("places.x"), y=text("axis.share_accepted"), xaxis={"dtick": 1}, yaxis={"range": [0, 1]}, barmode="group"
     )
     rows = [
         {"place": n, "judged here": b, "accepted": a, "of those judged": v, "of all rounds": w}

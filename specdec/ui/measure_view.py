@@ -55,8 +55,7 @@ def _origin(label: str, m: Measurement) -> str:
 
 
 def _verdicts(_: Measurement, analysis: Analysis) -> None:
-    name, words = analysis.overall.sentence.split(": ", 1)
-    lesson.answer(f"**{name}:** {words}", good=analysis.overall.use is not False)
+    lesson.answer(f"**{analysis.overall.name}:** {analysis.overall.said()}", good=analysis.overall.use is not False)
     kinds = analysis.verdicts[1:]
     if kinds:
         st.html(f'<ul class="adopt-verdicts">{"".join(map(_item, kinds))}</ul>')
@@ -67,7 +66,7 @@ def _verdicts(_: Measurement, analysis: Analysis) -> None:
 
 def _item(verdict: Verdict) -> str:
     look = {True: "use", False: "not", None: "open"}[verdict.use]
-    words = verdict.sentence[len(verdict.kind) + 2 :]  # behind "Kind: "; the kind may have a colon of its own
+    words = verdict.said()
     return f'<li class="adopt-{look}"><strong>{html.escape(verdict.kind)}:</strong> {html.escape(words)}</li>'
 
 
