@@ -105,7 +105,8 @@ class Engine:
         self._stopping: set[str] = set()
         self._thread: threading.Thread | None = None
         self._reported = 0.0
-        self.leases: weakref.WeakSet[Lease] = weakref.WeakSet()
+        self._leases: weakref.WeakSet[Lease] = weakref.WeakSet()
+        self._meeting = threading.Lock()
 
     # what pages call
 
@@ -161,7 +162,13 @@ class Engine:
     @property
     def tabs(self) -> int:
         """Sessions that are there, whatever they do."""
-        return sum(not lease.gone for lease in tuple(self.leases))
+        with self._meeting:
+            return sum(not lease.gone for lease in self._leases)
+
+    def meet(self, lease: Lease) -> None:
+        """A session has come."""
+        with self._meeting:
+            self._leases.add(lease)
 
     @property
     def queue_length(self) -> int:
@@ -477,7 +484,7 @@ class Lease:
         self.gone = False  # whether the session has been away for longer than `grace`
         self._timer: threading.Timer | None = None
         self._lock = threading.Lock()
-        engine.leases.add(self)
+        engine.meet(self)
 
     def run(self, request: RunRequest) -> Job:
         """Submit a run as this session; the older one is stopped."""

@@ -334,6 +334,20 @@ def test_tabs_are_counted_while_they_are_there(bench):
     assert b.engine.tabs == 2 and not here.gone
 
 
+def test_tabs_can_be_counted_while_others_come(bench):
+    engine, before, kept = bench().engine, sys.getswitchinterval(), []
+    sys.setswitchinterval(1e-6)
+    try:
+        coming = threading.Thread(target=lambda: kept.append([Lease(engine) for _ in range(2000)]))
+        coming.start()
+        while coming.is_alive():
+            assert engine.tabs >= 0  # a set that grows while it is gone through raises
+        coming.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert engine.tabs == 2000 == len(kept[0])
+
+
 def test_closing_stops_what_runs_and_what_waits(bench):
     b = bench()
     b.permits = threading.Semaphore(0)
