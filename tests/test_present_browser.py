@@ -56,8 +56,8 @@ def at_card(page, number: int) -> None:
 def at_step(page, words: str) -> None:
     page.wait_for_function(
         "words => [...document.querySelectorAll('*')].some((e) => e.shadowRoot?.querySelector('input[type=range]')"
-        "?.getAttribute('aria-valuetext') === words)",
-        arg=words,
+        "?.getAttribute('aria-valuetext')?.toLowerCase() === words)",
+        arg=words.lower(),
     )
 
 
@@ -88,7 +88,8 @@ def test_space_leads_through_the_steps_of_a_card_and_on_to_the_next_and_back_lea
     page.keyboard.press("Escape")
     page.locator('[data-testid="stHeader"]').wait_for()
     page.wait_for_function("!location.search.includes('present')")
-    assert page.locator(".stage .controls").is_visible() and "card=2" in page.url
+    page.locator(".stage .controls").wait_for()  # a moment later, once the stage has been told
+    assert "card=2" in page.url
 
 
 def test_the_last_cards_lead_to_the_questions_which_open_one_by_one(visit):
