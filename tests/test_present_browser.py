@@ -56,8 +56,8 @@ def at_card(page, number: int) -> None:
 def at_step(page, words: str) -> None:
     page.wait_for_function(
         "words => [...document.querySelectorAll('*')].some((e) => e.shadowRoot?.querySelector('input[type=range]')"
-        "?.getAttribute('aria-valuetext') === words)",
-        arg=words,
+        "?.getAttribute('aria-valuetext')?.toLowerCase() === words)",
+        arg=words.lower(),
     )
 
 
