@@ -146,8 +146,8 @@ PROMPT = "My favourite animal is the"
 
 
 def test_samples_of_the_real_pair_follow_the_target(embedded_pair):
-    """The short form: 150 runs of the default drafter, the same loop with its passes shared."""
-    counts = sample_together(embedded_pair, PROMPT, REAL, runs=150)
+    """The short form: 100 runs of the default drafter, the same loop with its passes shared."""
+    counts = sample_together(embedded_pair, PROMPT, REAL, runs=100, at_once=20)
     assert smallest_p_value(counts, law_of_target(embedded_pair, PROMPT, REAL)) > ALPHA
 
 

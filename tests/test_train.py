@@ -254,7 +254,7 @@ def test_a_run_ends_with_its_minutes_and_leaves_a_learning_curve(library, target
     assert trainer.log.read_text().count('"held_out"') == len(lines)
 
 
-@pytest.mark.parametrize("drafter", ["head", "draft"])
+@pytest.mark.parametrize("drafter", ["head", pytest.param("draft", marks=pytest.mark.slow)])
 def test_all_the_way_from_nothing_to_figures_and_on_from_there(target, tmp_path, capsys, drafter):
     from specdec.train import main
 
