@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -101,7 +100,7 @@ def _carry_out(pair: Any, name: str, request: RunRequest) -> tuple[Any, bool]:
 def said(name: str, record: Any) -> str:
     """What was found, in a line or a few."""
     if name == "busy":
-        rows = [f"{time.strftime('%Y-%m-%d')}, {record.where}; α {record.alpha:.2f} of {record.judged} judged drafts"]
+        rows = [f"{record.where}; α {record.alpha:.2f} of {record.judged} judged drafts"]
         for at in record.passes:
             length, speed = record.best(at)
             low, high = record.spread(at, length)
