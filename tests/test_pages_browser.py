@@ -71,7 +71,7 @@ def test_a_slider_moves_the_answer_and_not_the_page(visit, path, slider):
     page.locator(IDLE).wait_for()
     assert page.evaluate("window.title_ === document.querySelector('h1') && window.title_.isConnected")
     assert page.evaluate("window.shift_") < 0.1  # what Google calls a good page
-    assert re.search(r"(alpha|p0)=0\.\d", page.url)
+    page.wait_for_url(re.compile(r"(alpha|p0)=0\.\d"))
 
 
 def test_the_walkthrough_is_followed_with_next_and_guesses(visit):
@@ -84,4 +84,4 @@ def test_the_walkthrough_is_followed_with_next_and_guesses(visit):
     page.get_by_role("button", name="Yes, one more").click()
     page.get_by_text("Not this time.").wait_for()
     assert page.locator(".chip-replacement").inner_text().startswith("report")
-    assert "step=3" in page.url
+    page.wait_for_url("**step=3**")

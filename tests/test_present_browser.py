@@ -54,15 +54,21 @@ def at_card(page, number: int) -> None:
     page.wait_for_function("window.specdecPresent === true")  # the keys are there
 
 
-def lead(page, key: str, number: int) -> None:
-    """Press a key that leads to another card; once more if the page was just drawn anew and has not seen it, as a person would."""
+def press_for(page, key: str, wanted) -> None:
+    """Press a key that brings something; once more if the page was just drawn anew and has not seen it, as a person would."""
     from playwright.sync_api import TimeoutError as Waited
 
     page.keyboard.press(key)
     try:
-        page.locator(".st-key-cardwords, .st-key-cardbody").get_by_text(re.compile(rf"^{number} · ")).first.wait_for(timeout=15_000)
+        wanted.wait_for(timeout=15_000)
     except Waited:
         page.keyboard.press(key)
+        wanted.wait_for()
+
+
+def lead(page, key: str, number: int) -> None:
+    """Press a key that leads to another card."""
+    press_for(page, key, page.locator(".st-key-cardwords, .st-key-cardbody").get_by_text(re.compile(rf"^{number} · ")).first)
     at_card(page, number)
 
 
@@ -77,13 +83,12 @@ def at_step(page, words: str) -> None:
 def test_space_leads_through_the_steps_of_a_card_and_on_to_the_next_and_back_leads_back(visit):
     page = visit("/lesson?present=1")
     at_card(page, 1)
-    page.keyboard.press("Space")
-    page.locator(".stage.race .plain").wait_for()
+    press_for(page, "Space", page.locator(".stage.race .plain"))
     page.keyboard.press("Space")  # without movement the race is at its end at once
     at_step(page, "3.84 s")
     lead(page, "Space", 2)
     at_step(page, "Round 15 of 98, draft")
-    assert "present=1" in page.url and "/rounds?" in page.url
+    page.wait_for_url(re.compile(r"/rounds\?.*present=1"))
     page.keyboard.press("ArrowRight")
     at_step(page, "Round 15 of 98, verify")
     lead(page, "Space", 3)
@@ -99,7 +104,7 @@ def test_space_leads_through_the_steps_of_a_card_and_on_to_the_next_and_back_lea
     page.locator('[data-testid="stHeader"]').wait_for()
     page.wait_for_function("!location.search.includes('present')")
     page.locator(".stage .controls").wait_for()  # a moment later, once the stage has been told
-    assert "card=2" in page.url
+    page.wait_for_url("**card=2**")
 
 
 def test_the_last_cards_lead_to_the_questions_which_open_one_by_one(visit):
@@ -127,7 +132,7 @@ def test_text_boxes_and_sliders_keep_their_keys(visit):
     slider.focus()
     slider.press("ArrowLeft")
     page.wait_for_function("location.search.includes('alpha=0.79')")
-    assert "card=8" in page.url
+    page.wait_for_url("**card=8**")
 
 
 def test_what_a_card_speaks_of_is_outlined(visit):

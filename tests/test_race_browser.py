@@ -90,6 +90,7 @@ def test_a_race_of_the_real_pair_is_measured_then_replayed_and_the_texts_are_the
     plain, speculative = texts(page)
     assert plain and plain == speculative
     assert page.locator(".race .badge").inner_text() == "Live"
-    assert all(param in page.url for param in ("drafter=lookup", "max_new_tokens=16", "draft_length=3"))
+    for param in ("drafter=lookup", "max_new_tokens=16", "draft_length=3"):
+        page.wait_for_url(f"**{param}**")
     page.get_by_text("The same as a table").click()
     page.get_by_role("button", name="Download as CSV").wait_for()
