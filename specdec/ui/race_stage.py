@@ -15,13 +15,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
-import streamlit as st
-
 from specdec.race import Race, arrivals
 from specdec.texts import FOLDER, language
 from specdec.trace import Round, Settings, Trace
 from specdec.ui import cards, present
-from specdec.ui.stage import STATIC
+from specdec.ui.stage import STATIC, component
 
 Name = Literal["plain", "speculative"]
 State = Literal["empty", "loading", "queued", "running", "done", "stopped", "failed"]
@@ -142,13 +140,4 @@ def _version() -> str:
 
 @cache
 def _component(code: str) -> Any:
-    """Registered once a process and language. The script only loads the real module, so that it is not sent again with every update."""
-    path = f"app/static/race/race.js?v={_version()}&lang={code}"
-    loader = f"""
-let race;
-export default async (component) => {{
-  race ??= import(new URL("{path}", document.baseURI)).catch(() => import("/{path}"));
-  try {{ return (await race).default(component); }} catch (error) {{ race = undefined; throw error; }}
-}}
-"""
-    return st.components.v2.component(f"specdec_race_{code}", js=loader)
+    return component("race", f"race/race.js?v={_version()}&lang={code}", code)

@@ -98,13 +98,19 @@ def _version() -> str:
 
 @cache
 def _component(code: str) -> Any:
-    """Registered once a process and language. The script only loads the real module, so that it is not sent again with every update."""
-    path = f"app/static/stage.js?v={_version()}&lang={code}"
+    return component("stage", f"stage.js?v={_version()}&lang={code}", code)
+
+
+def component(name: str, module: str, code: str) -> Any:
+    """A component of ours in one language; call it once a process. Its script only loads the real module, which lies at `module`
+    below the folder `static`, so that it is not sent again with every update.
+    """
+    path = f"app/static/{module}"
     loader = f"""
-let stage;
+let {name};
 export default async (component) => {{
-  stage ??= import(new URL("{path}", document.baseURI)).catch(() => import("/{path}"));
-  try {{ return (await stage).default(component); }} catch (error) {{ stage = undefined; throw error; }}
+  {name} ??= import(new URL("{path}", document.baseURI)).catch(() => import("/{path}"));
+  try {{ return (await {name}).default(component); }} catch (error) {{ {name} = undefined; throw error; }}
 }}
 """
-    return st.components.v2.component(f"specdec_stage_{code}", js=loader)
+    return st.components.v2.component(f"specdec_{name}_{code}", js=loader)
