@@ -128,6 +128,8 @@ def advance(runs: Sequence[Run]) -> list[Round | Exception | Reading | None]:
         if number in rounds:
             run.count_time(seconds)
             run.note_shared(len(going))
+            if len(going) == 1:
+                run.remember()
             outcomes[number] = rounds[number]
         elif number in going and number not in failed or isinstance(failed.get(number), Stopped):
             run.end_stopped()

@@ -23,7 +23,7 @@ from typing import Any, Callable, Generator, Iterator
 import torch
 from torch import Tensor
 
-from specdec.adaptive import AdaptiveLength
+from specdec.adaptive import AdaptiveLength, Experience
 from specdec.ahead import AheadDraws
 from specdec.drafters import Drafter, Proposal, Request, make_drafter
 from specdec.errors import SettingsError
@@ -125,9 +125,13 @@ class Run(Iterator[Round]):
         self._recorder = Recorder(pair.texts, full=record, greedy=self._rule.greedy)
         self._asked_to_stop = stop
         self._stop = False
+        kind = (name, self.settings.exit_layers, self.settings.ngram, self._rule.greedy)
+        self._experience = pair.experience.setdefault(kind, Experience())
         self._length = None
         if self.settings.adaptive:
-            self._length = AdaptiveLength(self.settings.draft_length, plain_seconds=pair.plain_step_seconds)
+            self._length = AdaptiveLength(
+                self.settings.draft_length, plain_seconds=pair.plain_step_seconds, experience=self._experience
+            )
         self._target: Any = None
         self._reader: Generator[Pass, Tensor, None] | None = None
         self._piece: Pass | None = None
@@ -156,6 +160,7 @@ class Run(Iterator[Round]):
             self.end_stopped()
             raise StopIteration from None
         self.count_time(time.perf_counter() - begun)
+        self.remember()
         return round_
 
     def verifies(self, wanted: Pass) -> bool:
@@ -171,6 +176,11 @@ class Run(Iterator[Round]):
     def note_shared(self, runs: int) -> None:
         """The round that has just ended was one of so many whose passes were done together."""
         self.shared = max(self.shared, runs)
+
+    def remember(self) -> None:
+        """The round that has just ended had the device to itself: its times and verdicts help later runs to choose γ."""
+        last = self.rounds[-1]
+        self._experience.learn(len(last.drafts), last.accepted, last.judged, last.seconds.draft, last.seconds.verify)
 
     def end_stopped(self) -> None:
         """Somebody has stopped the run: the round that was begun is not in the trace, nor is its time."""

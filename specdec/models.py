@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from specdec.adaptive import Experience
 from specdec.catalogue import CATALOGUE, DEFAULT_PAIR, EMBEDDED, PairSpec
 from specdec.devices import choose_device, choose_dtype, device_name, require_memory
 from specdec.errors import ModelError, PairError, SettingsError
@@ -51,7 +52,8 @@ class Pair:
     early_exit: whether the target's first layers run by themselves. vocabulary: ids that both models know. context: tokens that
     both can hold. eos_ids: any of them ends a text. plain_step_seconds: median time of one plain target step on this device,
     None if not measured. read_bandwidth: bytes per second that this device reads from its memory, measured likewise. attached:
-    drafters that were trained for this very target, name -> maker(settings).
+    drafters that were trained for this very target, name -> maker(settings). experience: what runs have shown of each drafter, which
+    `specdec.adaptive` chooses draft lengths by.
     """
 
     name: str
@@ -73,6 +75,7 @@ class Pair:
     plain_step_seconds: float | None = None
     read_bandwidth: float | None = None
     attached: dict[str, Callable[[Any], Any]] = field(default_factory=dict)
+    experience: dict[tuple[Any, ...], Experience] = field(default_factory=dict)
 
     def encode(self, prompt: str, *, raw: bool) -> list[int]:
         """The prompt as token ids, see `specdec.tokens.encode_prompt`."""

@@ -97,6 +97,7 @@ class TablePair:
     device_name: str = "cpu"
     plain_step_seconds: float | None = None
     drafters: tuple[str, ...] = ("draft", "lookup")
+    experience: dict[tuple[Any, ...], Any] = field(default_factory=dict)
     texts: WordTexts = field(init=False)
 
     def __post_init__(self) -> None:

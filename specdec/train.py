@@ -66,6 +66,9 @@ def _parser() -> argparse.ArgumentParser:
         "--start", type=Path, help="a weight file to go on from, for instance the shipped one; its vocabulary is taken too"
     )
     parser.add_argument("--steps", type=int, default=3, help="roll-out steps in the training of the head (default 3)")
+    parser.add_argument(
+        "--rate", type=float, help="largest step of the matrices (default 0.03 for the head, 0.02 for the draft model)"
+    )
     parser.add_argument("--slots", type=int, default=128, help="texts sampled at once (default 128)")
     parser.add_argument("--prompts", type=int, default=40, help="held-out prompts for the final figures, 0 for none (default 40)")
     parser.add_argument("--threads", type=int, help="CPU threads (default: what torch takes)")
@@ -92,6 +95,10 @@ class Every:
 
 def train(chosen: argparse.Namespace) -> int:
     """All steps; see the head of this module."""
+    if chosen.rate is not None and not 0 < chosen.rate <= 0.2:
+        raise SettingsError(
+            f"--rate {chosen.rate:g} is not between 0 and 0.2: 0.03 is usual, half of it to go on from good weights."
+        )
     if not 0 < chosen.minutes < 10_000:
         raise SettingsError(f"--minutes {chosen.minutes:g} is not between 0 and 10,000: give the time that training may take.")
     import torch
@@ -156,9 +163,7 @@ def _sample(folder: Path, model: Any, tokenizer: Any, chosen: argparse.Namespace
 
     def progress(count: int, rate: float) -> None:
         minutes = (chosen.tokens - have - count) / max(rate, 0.1) / 60  # no new token yet while the first prompts are read
-        often(
-            lambda: f"sampling: {have + count:,} of {chosen.tokens:,} tokens, {rate:.0f} a second, about {minutes:.0f} min left"
-        )
+        often(lambda: f"sampling: {have + count:,} of {chosen.tokens:,} tokens, {rate:.0f} a second, about {minutes:.0f} min left")
 
     sampler.run(
         enough=lambda count: have + count >= chosen.tokens or (over(SHARE_TEXT) and have + count > 2_000),
@@ -281,7 +286,7 @@ def _train(folder: Path, model: Any, stores: list[Any], vocabulary: Any, chosen:
         return [network(embedding[batch.ids], common)]
 
     is_head = chosen.drafter == "head"
-    plan = Plan(minutes=minutes, steps=chosen.steps if is_head else 1, rate=0.03 if is_head else 0.02)
+    plan = Plan(minutes=minutes, steps=chosen.steps if is_head else 1, rate=chosen.rate or (0.03 if is_head else 0.02))
     if chosen.start:  # what the first, cheaper half of a training is for has been learnt
         _go_on_from(network, chosen, model, vocabulary)
         plan = dataclasses.replace(plan, deep_from=0.0, variation_from=0.3)

@@ -40,8 +40,43 @@ _TECH = (
     "web browsers, search engines, graph theory, recursion, backups, "
     "version control, spam filters, cloud storage, QR codes, e-books"
 )
+_PLACES = (
+    "airports, lakes, Venice, Iceland, the Alps, New York, the Sahara, car parks, bus stops, hotels, zoos, "
+    "playgrounds, farms, laundrettes, harbours, castles, gardens, post offices, swimming pools, railway stations"
+)
+_ARTS = (
+    "guitars, pianos, choirs, drums, cartoons, sculpture, opera, circuses, folk songs, photography, detective novels, "
+    "fairy tales, diaries, comics, puppets, pottery, tattoos, street art, ballet, science fiction"
+)
+_BODY = (
+    "teeth, eyes, backache, stress, vitamins, first aid, running shoes, breakfast, posture, hiccups, sunburn, glasses, "
+    "hearing, blood tests"
+)
+_HOME = (
+    "carpets, leaking taps, house plants, cats, dogs, goldfish, fridges, ladders, paint, pillows, "
+    "gardens in winter, moving boxes, washing machines, a new sofa, birthday presents, noisy neighbours"
+)
+_PLAY = (
+    "chess, football, cycling, skiing, card games, dice, jigsaw puzzles, sailing, table tennis, hiking, board games, "
+    "treasure hunts, yoga, marathons"
+)
+_MONEY = (
+    "pocket money, rent, insurance, pensions, coins, prices, taxes, tips in restaurants, online shops, auctions, loans, "
+    "charity shops, bank cards"
+)
+_MATHS = (
+    "fractions, triangles, probability, averages, percentages, matrices, circles, logic, sets, statistics, sorting, binary "
+    "numbers, maps, units, chance"
+)
 TRAINING_TOPICS = tuple(
-    topic for group in (_NATURE, _SCIENCE, _PEOPLE, _THINGS, _FOOD, _WORK, _PAST, _TECH) for topic in group.split(", ")
+    dict.fromkeys(
+        topic
+        for group in (
+            *(_NATURE, _SCIENCE, _PEOPLE, _THINGS, _FOOD, _WORK, _PAST, _TECH),
+            *(_PLACES, _ARTS, _BODY, _HOME, _PLAY, _MONEY, _MATHS),
+        )
+        for topic in group.split(", ")
+    )
 )
 
 HELD_OUT_TOPICS = (
@@ -91,34 +126,137 @@ TRAINING_FORMS: dict[str, tuple[str, ...]] = {
         "How do {} work, in a few sentences?",
         "What should everybody know about {}?",
         "Why do people care about {}?",
+        "I do not understand {}. Can you help me?",
+        "Give me an overview of {}.",
+        "What is the most surprising thing about {}?",
+        "Who invented or discovered {}, and when?",
+        "Explain {} with an everyday comparison.",
+        "What do experts disagree about when it comes to {}?",
+        "In two paragraphs, introduce {} to the readers of a newspaper.",
+        "What are the causes and effects of {}?",
     ),
-    "list": ("List six facts about {}.", "Give me four tips on {}.", "Name some examples of {} and say one thing about each."),
+    "list": (
+        "List six facts about {}.",
+        "Give me four tips on {}.",
+        "Name some examples of {} and say one thing about each.",
+        "What are the pros and cons of {}?",
+        "Give me ten titles for a talk on {}.",
+        "Write step by step instructions for something to do with {}.",
+        "Which books, films or songs are about {}?",
+        "List three questions and answers about {}.",
+        "What do I need to buy if I want to start with {}?",
+        "Rank five things about {} from best to worst.",
+    ),
     "story": (
         "Write a very short story in which {} play a part.",
         "Tell a bedtime story about {}.",
         "Write a poem of eight lines about {}.",
+        "Write the first paragraph of a romance that starts with {}.",
+        "Tell me a joke about {}.",
+        "Write a haiku about {}.",
+        "Write a diary entry of somebody who dreams of {}.",
+        "Write a fable about {} with a moral at the end.",
+        "Once upon a time there was a girl who knew everything about {}. Go on.",
+        "Describe a film scene with {} in it.",
     ),
     "e-mail": (
         "Write an e-mail to a colleague about {}.",
         "Draft a polite message that asks for information about {}.",
         "Write a short complaint about {}.",
+        "Write a thank-you note that mentions {}.",
+        "Write a letter of application to a company that deals with {}.",
+        "Answer this e-mail: Dear team, what is our plan for {}? Best wishes, Anna",
+        "Tell my boss in a few lines that the report on {} will be late.",
+        "Write a newsletter about {} for parents.",
+        "Write a birthday card for a friend who loves {}.",
+        "Write a reminder to all members of the club for {}.",
     ),
-    "summarise": (_MUSEUM, _FAIR),
-    "rewrite": ("Rewrite this more formally: hey, can you tell me more about {}? thanks a lot", _WORDY),
-    "translate": ("Translate into Spanish: I read a book about {}.", "How do I say this in German? We talk about {} today."),
+    "summarise": (
+        _MUSEUM,
+        _FAIR,
+        (
+            "Give me the key points of this: Last year a study on {} asked nine hundred people. Most of them were between "
+            "thirty and forty. Sixty per cent had a good opinion, a quarter had none, and the rest did not answer."
+        ),
+        (
+            "Write a headline for this news: The city council has decided to spend two million on {}. The mayor called it "
+            "a good day. Some citizens would rather have new roads."
+        ),
+        (
+            "TL;DR: My brother has collected everything about {} since he was six. His room is full. Our parents want him "
+            "to stop, but he says that it will be worth a lot one day."
+        ),
+        (
+            "Sum up the following in ten words: {} can be difficult at first. With patience, a good teacher and some "
+            "practice every day, most people learn quickly and enjoy it."
+        ),
+        (
+            "What does the author think? Text: I used to believe that {} did not matter. Then I spent a summer with my "
+            "grandmother, who taught me to look closely. I have never been bored since."
+        ),
+        (
+            "Condense this paragraph: The workshop on {} takes place on Friday at nine in room twelve. Please bring a pen, "
+            "some paper and lunch. It ends at four. Those who cannot come should tell Maria by Wednesday."
+        ),
+    ),
+    "rewrite": (
+        "Rewrite this more formally: hey, can you tell me more about {}? thanks a lot",
+        _WORDY,
+        "Correct the mistakes: she dont like {} becaus it are to expensive.",
+        "Put this into the past tense: We talk about {} and everybody listens.",
+        "Turn this into a question: {} are useful for everyone.",
+        "Make this sound more exciting: There is an exhibition on {} in town.",
+        "Say the same in simpler words: The significance of {} can hardly be overestimated in contemporary society.",
+        "Rewrite in the third person: I have always wanted to know more about {}, and I asked my aunt.",
+        "Change the tone of this sentence to be friendlier: Do not ask me about {} again.",
+        "Make two sentences out of this one: Although {} are often mentioned in the news, hardly anybody knows how they began.",
+    ),
+    "translate": (
+        "Translate into Spanish: I read a book about {}.",
+        "How do I say this in German? We talk about {} today.",
+        "Translate into French: Where can I learn more about {}?",
+        "What is the Portuguese word for {}?",
+        "Translate this sentence to Dutch: My friends and I are fond of {}.",
+        "Say in Spanish: The children ask many questions about {}.",
+        "Translate to Latin: {}.",
+        "Give me the German, French and Spanish words for {}.",
+    ),
     "code": (
         "Write a small Python class for {}.",
         "Write a Python dictionary with data about {} and print it.",
         "Write an SQL query about {}.",
+        "Write a Python function that counts {} in a list.",
+        "Write an HTML page with a heading and a list about {}.",
+        "Write a JSON object that describes {}.",
+        "Fix this Python code: for i in range(10) print({a} * i)",
+        "What does this code print? x = {a}; y = {b}; print(x % y)",
+        "Write a bash script that renames files about {}.",
+        "Write a C program that reads {b} numbers and prints their sum.",
+        "Write a regular expression that finds {} in a text and explain it.",
+        "How do I read a CSV file about {} with pandas?",
     ),
     "arithmetic": (
         "What is {a} plus {b}?",
         "A box holds {a} pieces. How many pieces are in {b} boxes?",
         "Count from {a} in steps of {b}, ten times.",
+        "What is {a} minus {b}? Explain.",
+        "Is {a} a multiple of {b}?",
+        "Multiply {a} by {b}.",
+        "A train travels {a} kilometres in one hour. How far does it go in {b} hours?",
+        "Anna has {a} coins and loses {b}. How many does she have?",
+        "What is {b} per cent of {a}0?",
+        "Solve for x: x + {b} = {a}.",
+        "What is the area of a room that is {a} metres long and {b} metres wide?",
     ),
     "dialogue": (
         "Write a conversation between a teacher and a pupil about {}.",
         "Two neighbours talk about {}. Write what they say.",
+        "Write an interview with an expert on {}.",
+        "A doctor and a patient talk about {}. Write the dialogue.",
+        "Write a phone call between a mother and her son about {}.",
+        "Write a scene in which two robots argue about {}.",
+        "Write a chat between a customer and a support agent about {}.",
+        "Imagine that {} could speak. What would they say to us?",
     ),
 }
 
