@@ -14,6 +14,8 @@ import asyncio
 import hmac
 import json
 import logging
+import os
+import socket
 import time
 import uuid
 from collections.abc import AsyncIterator
@@ -63,6 +65,9 @@ class Endpoint:
             return _refusal(422, str(error))
         except (TimeoutError, ClientDisconnect):
             return _refusal(408, f"The request did not arrive within {READ_SECONDS:.0f} s: send it again.")
+        except Exception as error:  # noqa: BLE001 - the others are served on; the message may quote a prompt, so only its kind is told
+            log.error("a request failed: %s", type(error).__name__)
+            return _refusal(400, f"The request could not be answered ({type(error).__name__}).")
 
     def status(self) -> dict[str, Any]:
         """Plain data about the engine, for apps and for people."""
@@ -70,6 +75,7 @@ class Endpoint:
         pair = engine.pair if engine.state == "ready" else None
         return {
             "wire": wire.WIRE,
+            "machine": f"{socket.gethostname()}:{os.getpid()}",
             "state": engine.state,
             "pair": engine.pair_name,
             "title": getattr(pair, "title", ""),

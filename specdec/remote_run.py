@@ -29,6 +29,7 @@ SILENCE = 10.0  # seconds without a sign of life after which a machine counts as
 LOSSES = 3  # machines that may be lost in a row without a new round: a request that kills them must not go through them all
 DELAYS = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 8.0, 8.0)  # seconds before each further try where nobody takes the request
 LONGEST_LINE = 2**25  # bytes of one event
+ASKED = "The machine that decoded this run does not answer: another one is asked to go on."  # on the stage until one speaks
 DIFFERENT = (
     "The machine that decoded this run is gone, and another one decodes round {number} differently, as it does where γ is chosen by "
     "measured times or the device is of another kind: press Run again."
@@ -102,15 +103,14 @@ class Following:
             if self._stopped.is_set():
                 state, message = "stopped", ""
                 break
-            # On the stage until the next sign of life.
-            self.job.message = "The machine that decoded this run does not answer: another one is asked to go on."
+            self.job.message = ASKED
             self._stopped.wait(delay)
             if self._stopped.is_set():
                 state, message = "stopped", ""
                 break
         if self._stopped.is_set() and state == "failed":
             state, message = "stopped", ""
-        self.job.message = ""
+        self._calm()
         if state != "done":
             self._keep()
         self._ended(self.job, state, message)
@@ -121,22 +121,22 @@ class Following:
     def _attempt(self) -> tuple[JobState, str]:
         """One machine, from the request to the end of its stream."""
         connection = self.place.connect(seconds=CONNECT)
-        accepted = False
+        sent = False
         try:
             request = self.job.request
             self.place.send(connection, "POST", "/runs", wire.request_to_dict(request), pair=request.pair)
+            sent = True
             connection.sock.settimeout(SILENCE)
             with self._lock:
                 self._socket = connection.sock
             answer = connection.getresponse()
             if answer.status != 200:
                 self._refused(answer)
-            accepted = True
             return self._read(answer)
         except (OSError, http.client.HTTPException, json.JSONDecodeError) as error:
             if self._stopped.is_set():
                 return "stopped", ""
-            if accepted:
+            if sent:
                 raise _Lost(_sentence(error)) from None
             raise _Nobody(
                 f"The machines that decode do not answer at {self.place.address} ({_sentence(error)}): watch a recording and try again "
@@ -152,7 +152,8 @@ class Following:
             message = str(json.loads(answer.read(wire.MAX_BODY))["message"])
         except (ValueError, KeyError, TypeError):
             message = f"The machines that decode answer with status {answer.status}: try again in a minute."
-        raise (_Refused if answer.status < 500 else _Nobody)(message)
+        # 500 is what a proxy says whose machine died under the request; others of that kind say that there is none at present.
+        raise (_Refused if answer.status < 500 else _Lost if answer.status == 500 else _Nobody)(message)
 
     def _read(self, answer: http.client.HTTPResponse) -> tuple[JobState, str]:
         got = {"plain": 0, "run": 0}
@@ -169,11 +170,11 @@ class Following:
                     if got[leg] == len(rounds[leg]):
                         self._at[leg] = float(at)
                 case {"event": "trace", "leg": "plain" | "run" as leg, "rounds": int(known), "trace": data, "at": at}:
-                    if known == got[leg] == len(rounds[leg]):  # else it tells less than what is on the stage
+                    if self._heads.get(leg, (None, 0))[1] <= known <= got[leg]:  # else it tells less than is known already
                         head = wire.head_from_data(data)
                         job.prompt_ids = head.prompt_ids
                         self._heads[leg] = (head, known, float(at))
-                        setattr(job, "plain_trace" if leg == "plain" else "trace", wire.complete(head, rounds[leg]))
+                        setattr(job, "plain_trace" if leg == "plain" else "trace", wire.complete(head, rounds[leg][:known]))
                 case {"event": "finding", "kind": kind, "finding": data}:
                     job.trace = wire.finding_from_data(kind, data)
                 case {"event": "end", "state": "done" | "stopped" | "failed" as state, "message": str(message)}:
@@ -186,7 +187,7 @@ class Following:
 
     def _round(self, new: Any, number: int, rounds: list[Any]) -> None:
         job = self.job
-        job.message = ""
+        self._calm()
         if job.first_round is None:
             job.first_round = time.time()
         if number == len(rounds):
@@ -195,6 +196,11 @@ class Following:
             rounds[number] = new  # the same, with the times of the machine that will end the run
         else:
             raise _Refused(DIFFERENT.format(number=number + 1))
+
+    def _calm(self) -> None:
+        """A machine speaks again; what others have said of the job stays."""
+        if self.job.message == ASKED:
+            self.job.message = ""
 
     def _stand(self, event: dict[str, Any]) -> None:
         job = self.job

@@ -89,12 +89,11 @@ def request_from_dict(data: Any) -> RunRequest:
 
 
 def _experiment(data: Any) -> Experiment:
-    if not isinstance(data, dict) or data.get("kind") not in EXPERIMENTS:
-        kind = data.get("kind") if isinstance(data, dict) else data
+    kind = data.get("kind") if isinstance(data, dict) else data
+    if not isinstance(data, dict) or not isinstance(kind, str) or kind not in EXPERIMENTS:
         raise SettingsError(f"There is no experiment {str(kind)[:40]!r}: take {', '.join(EXPERIMENTS)}.")
-    module, _ = EXPERIMENTS[data["kind"]]
-    kind = getattr(importlib.import_module(module), data["kind"])
-    made = _strict(kind, {name: value for name, value in data.items() if name != "kind"}, "experiment")
+    module, _ = EXPERIMENTS[kind]
+    made = _strict(getattr(importlib.import_module(module), kind), {name: value for name, value in data.items() if name != "kind"}, "experiment")
     for field in dataclasses.fields(made):
         value = getattr(made, field.name)
         numbers = value if isinstance(value, tuple) else (value,)
@@ -205,6 +204,7 @@ def made_so_far(head: Trace, known: int, rounds: list[Round], *, seconds: float)
     times = {name: sum(getattr(r.seconds, name) for r in later) for name in ("verify", "judge", "record")}
     times["draft"] = sum(sum(r.seconds.draft) for r in later)
     before = head.totals
+    seconds = max(seconds, sum(times.values()))
     more = {f"seconds_{name}": round(getattr(before, f"seconds_{name}") + value, 7) for name, value in times.items()}
     totals = Totals(
         prompt_tokens=before.prompt_tokens,
@@ -219,7 +219,7 @@ def made_so_far(head: Trace, known: int, rounds: list[Round], *, seconds: float)
         bonuses=sum(r.outcome.kind == "bonus" for r in rounds),
         seconds=round(before.seconds + seconds, 7),
         seconds_prefill=before.seconds_prefill,
-        seconds_other=round(before.seconds_other + max(0.0, seconds - sum(times.values())), 7),
+        seconds_other=round(before.seconds_other + seconds - sum(times.values()), 7),
         **more,
     )
     return dataclasses.replace(
