@@ -22,7 +22,10 @@ from specdec.jobs import Limits
 ROOT = Path(__file__).resolve().parents[1]
 NAME = "specdec"  # of the application and of its deployment
 SPARE = 16  # requests that a replica answers beside its runs: what it is, how a text is cut
-LOOK_SECONDS = 5.0  # between two questions whether a replica is well
+LOOK_SECONDS = 3.0  # between two questions whether a replica is well
+HUNG_SECONDS = 12.0  # without an answer to that, after which it is replaced
+# Serve remembers for seconds how much each replica has to do; one that hangs would look idle and be given the same run again.
+ROUTING = {"RAY_SERVE_QUEUE_LENGTH_CACHE_TIMEOUT_S": "0"}
 LOAD_SECONDS = 3600.0  # a large pair has to be fetched first
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -61,7 +64,7 @@ class Plan:
             "max_ongoing_requests": held + SPARE,
             "max_queued_requests": held * most,
             "health_check_period_s": LOOK_SECONDS,
-            "health_check_timeout_s": 4 * LOOK_SECONDS,
+            "health_check_timeout_s": HUNG_SECONDS,
             # A replica that is to go takes no new runs and ends those that it has, however long one may take.
             "graceful_shutdown_timeout_s": self.limits.run_seconds + 10,
             "graceful_shutdown_wait_loop_s": 0.5,
@@ -151,7 +154,8 @@ def start(plan: Plan, *, address: str | None = None, host: str = "127.0.0.1", po
     from ray import serve
 
     if not ray.is_initialized():
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        for name, value in ({"RAY_USAGE_STATS_ENABLED": "0"} | ROUTING).items():
+            os.environ.setdefault(name, value)
         kind: dict[str, Any] = {"address": address} if address else {"include_dashboard": False, "num_cpus": cpus}
         if not address:
             kind["_node_ip_address"] = "127.0.0.1"
@@ -190,4 +194,4 @@ def _environment(own: Mapping[str, str]) -> dict[str, str]:
     ours = {name: value for name, value in own.items() if name.startswith(("SPECDEC_", "HF_")) and name != "SPECDEC_ENGINE"}
     ours.pop("SPECDEC_ENGINE_TOKEN", None)
     path = os.pathsep.join([str(ROOT), *filter(None, own.get("PYTHONPATH", "").split(os.pathsep))])
-    return ours | {"PYTHONPATH": path, "OMP_WAIT_POLICY": own.get("OMP_WAIT_POLICY", "PASSIVE")}
+    return ours | ROUTING | {"PYTHONPATH": path, "OMP_WAIT_POLICY": own.get("OMP_WAIT_POLICY", "PASSIVE")}

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 CONNECT = 5.0  # seconds
 SILENCE = 10.0  # seconds without a sign of life after which a machine counts as lost; the other side speaks every second
-LOSSES = 3  # machines that may be lost in a row without a new round: a request that kills them must not go through them all
+LOSSES = 3  # machines that may be lost in a row without a new round: a request that kills them must not go through them all,
+PAUSES = (0.2, 1.0, 4.0)  # seconds after each of them
 DELAYS = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 8.0, 8.0)  # seconds before each further try where nobody takes the request
 LONGEST_LINE = 2**25  # bytes of one event
 ASKED = "The machine that decoded this run does not answer: another one is asked to go on."  # on the stage until one speaks
@@ -96,7 +97,7 @@ class Following:
                     state = "failed"
                     message = f"{losses} machines in a row were lost with this run ({error}): run something shorter, or try again later."
                     break
-                delay = DELAYS[0]
+                delay = PAUSES[losses - 1]
             except Exception as error:  # noqa: BLE001 - a page waits for this job: whatever happens is its message
                 state, message = "failed", f"This run could not be followed ({type(error).__name__}); others are not affected."
                 break

@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import time
+from dataclasses import replace
 
 import pytest
 from machines import same_but_times, until
@@ -79,6 +80,18 @@ def serving(engine) -> int:
     raise AssertionError("no replica serves a run")
 
 
+def same(a, b) -> bool:
+    """Texts, verdicts and draws; replicas choose their kernels by measuring, and another kernel rounds differently."""
+    near = same_but_times(shown(a), shown(b), most=1e-3)
+    return near and all(map(wire.same_round, a.rounds, b.rounds))
+
+
+def shown(trace):
+    """Without the rows of the most probable tokens, whose order may change where two are alike."""
+    bare = [replace(r, drafts=tuple(replace(d, top_p=(), top_q=()) for d in r.drafts)) for r in trace.rounds]
+    return replace(trace, rounds=tuple(replace(r, outcome=replace(r.outcome, distribution=())) for r in bare))
+
+
 @pytest.fixture(scope="module")
 def whole(address):
     """The run that is disturbed below, undisturbed."""
@@ -96,7 +109,7 @@ def test_runs_are_spread_over_the_replicas_and_the_same_on_each(engine, whole):
     assert sorted(said["serving"] for said in machines(engine).values()) == [1, 1]
     for job in jobs:
         assert ended(job).state == "done" and job.trace.rounds == tuple(job.rounds)
-        assert job.trace.output_ids == whole.output_ids and same_but_times(job.trace, whole)
+        assert job.trace.output_ids == whole.output_ids and same(job.trace, whole)
 
 
 def test_a_client_that_leaves_frees_its_slot_within_two_seconds(engine):
@@ -122,7 +135,7 @@ def test_a_run_whose_replica_is_killed_goes_on_at_the_round_where_the_viewer_was
         time.sleep(0.01)
     assert (job.state, job.message) == ("done", "")
     assert all(wire.same_round(a, b) for a, b in zip(seen, job.rounds, strict=False))
-    assert same_but_times(job.trace, whole) and job.trace.rounds == tuple(job.rounds)
+    assert same(job.trace, whole) and job.trace.rounds == tuple(job.rounds)
 
 
 def test_a_run_whose_replica_hangs_goes_on_elsewhere_within_the_time_limit(engine, whole, monkeypatch):
@@ -134,7 +147,7 @@ def test_a_run_whose_replica_hangs_goes_on_elsewhere_within_the_time_limit(engin
     os.kill(hung, signal.SIGSTOP)
     try:
         assert ended(job).state == "done", job.message
-        assert same_but_times(job.trace, whole)
+        assert same(job.trace, whole)
     finally:
         os.kill(hung, signal.SIGCONT)
 
@@ -151,8 +164,6 @@ def test_a_rolling_restart_loses_no_run(engine, plan, address):
 
 
 def test_the_head_goes_and_comes_back(engine, plan, address, monkeypatch):
-    import dataclasses
-
     from ray import serve
 
     from specdec import cluster
@@ -164,6 +175,6 @@ def test_the_head_goes_and_comes_back(engine, plan, address, monkeypatch):
     until(lambda: engine.away, seconds=PATIENCE)
     with pytest.raises(BusyError, match="recordings play"):
         engine.submit(RunRequest(prompt=SKY, settings=SAMPLED), owner="a")
-    cluster.start(dataclasses.replace(plan, replicas=(1, 1)), port=int(address.rpartition(":")[2]))
+    cluster.start(replace(plan, replicas=(1, 1)), port=int(address.rpartition(":")[2]))
     until(lambda: engine.state == "ready", seconds=PATIENCE)
     assert ended(engine.submit(RunRequest(prompt=SKY, settings=SAMPLED), owner="a")).state == "done"
