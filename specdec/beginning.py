@@ -22,8 +22,10 @@ def kept(pair: Any, prompt_ids: list[int], hidden_layers: tuple[int, ...]) -> An
     """A sequence of the pair's target that holds the first tokens of this very prompt, and in `hidden` their states of
     `hidden_layers`; None where there is nothing worth keeping. It is read when it is asked for the first time.
     """
-    if getattr(pair.target, "piece", None) is None or not getattr(pair, "has_chat_template", False):
-        return None  # such sequences cannot take over tokens, or prompts have nothing in common
+    if getattr(pair.target, "piece", None) is None:
+        return None  # sequences of this runner cannot take over tokens
+    if not (getattr(pair, "has_chat_template", False) and getattr(pair, "keep_beginning", True)):
+        return None
     sequences = _kept.setdefault(pair, {})
     layers = tuple(hidden_layers)
     if layers not in sequences:
