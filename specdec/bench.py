@@ -21,6 +21,8 @@ from specdec import theory
 from specdec.metrics import summary
 from specdec.trace import Settings, Trace
 
+WHOLE_PROMPT = "plain, whole prompt"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
@@ -110,18 +112,19 @@ class Report:
 
 
 def our_arms(pair: Any, *, new_tokens: int, draft_length: int, drafters: Sequence[str] | None = None) -> list[Arm]:
-    """Plain decoding and every drafter of the pair; one of each without a full trace as well, to show what the trace costs."""
+    """Plain decoding and every drafter of the pair; the first drafter without a full trace as well, to show what the trace costs, and
+    plain decoding that reads the whole prompt each time, to show what it brings to keep the beginning of every chat."""
     from specdec import decoding
 
     endless = dataclasses.replace(pair, eos_ids=frozenset())
     names = tuple(drafters or pair.drafters)
 
-    def arm(name: str, begin: Callable[..., Any], drafter: str, record: bool) -> Arm:
+    def arm(name: str, begin: Callable[..., Any], drafter: str, record: bool, pair: Any = endless) -> Arm:
         settings = Settings(drafter=drafter, draft_length=draft_length, max_new_tokens=new_tokens)
 
         def run(prompt: str) -> tuple[float, float, Sequence[int], Trace | None]:
             begun = time.perf_counter()
-            running = begin(endless, prompt, settings, record=record)
+            running = begin(pair, prompt, settings, record=record)
             for _ in running:
                 pass
             seconds = time.perf_counter() - begun
@@ -133,6 +136,7 @@ def our_arms(pair: Any, *, new_tokens: int, draft_length: int, drafters: Sequenc
     arms = [arm("plain", decoding.stream_plain, "", True)]
     arms += [arm(name, decoding.stream, name, True) for name in names]
     arms.append(arm(f"{names[0]}, no trace", decoding.stream, names[0], False))
+    arms.append(arm(WHOLE_PROMPT, decoding.stream_plain, "", True, dataclasses.replace(endless, keep_beginning=False)))
     return arms
 
 
@@ -249,9 +253,10 @@ def report(pair: Any, samples: Sequence[Sample], prompts: Sequence[str], *, new_
     untraced = next((n for n in names if n.endswith(", no trace")), None)
     if untraced:
         ratios["without trace / with"] = Spread.of(paired(samples, untraced, untraced.removesuffix(", no trace"), speed))
-    ratios["first token: plain / hf generate"] = Spread.of(
-        paired(samples, "plain", "hf generate", lambda s: s.seconds_to_first_token)
-    )
+    for name in [n for n in ("plain", *drafters, WHOLE_PROMPT) if n in names]:
+        ratios[f"first token: {name} / hf generate"] = Spread.of(
+            paired(samples, name, "hf generate", lambda s: s.seconds_to_first_token)
+        )
     return Report(
         pair=pair.title,
         device=pair.device_name,

@@ -25,6 +25,7 @@ from torch import Tensor
 
 from specdec.adaptive import AdaptiveLength, Experience
 from specdec.ahead import AheadDraws
+from specdec.beginning import kept
 from specdec.drafters import Drafter, Proposal, Request, make_drafter
 from specdec.errors import SettingsError
 from specdec.passes import Pass, drive
@@ -212,8 +213,10 @@ class Run(Iterator[Round]):
         """`prefill`, step by step: yields the passes that it takes, each over a piece of the prompt.
 
         known: a sequence of the target that holds the first tokens of this very prompt, and their states; they are not read again.
+        Without it, what every chat begins with is taken over, see `specdec.beginning`.
         """
         self._check()
+        known = known or kept(self.pair, self.prompt_ids, self.drafter.hidden_layers)
         target = self.pair.target.open(hidden_layers=self.drafter.hidden_layers)
         states: list[Tensor] = []
         if known is not None:
@@ -225,8 +228,8 @@ class Run(Iterator[Round]):
             yield Pass(self._verify, target, rest[first : first + piece])
             self._check()
             states.append(target.hidden)
-        if self.drafter.hidden_layers and len(states) > 1:
-            target.hidden = torch.cat(states)
+        if self.drafter.hidden_layers and states:
+            target.hidden = torch.cat(states)  # also where all of the prompt was known
         target.warm(1 + self.settings.draft_length)
         self.drafter.start(self.prompt_ids, target)
         self.pair.target.synchronize()

@@ -15,8 +15,10 @@ import json
 import os
 import platform
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -26,13 +28,15 @@ from specdec.devices import free_memory
 
 Product = Callable[[Tensor], Tensor]  # x [n, in] -> [n, out], contiguous
 
-BANDS = (1, 2, 9, 32)  # numbers of rows from which on a kernel of its own may serve
-ROWS_MEASURED = (1, 5, 12, 48)  # in each band: plain decoding, verification of four drafts and of eleven, a prompt
-REPEATS = (6, 6, 2, 1)
-IMPORTANCE = (1.0, 1.0, 0.1, 0.1)  # of the time in each band: most passes are plain steps and short verifications
+BANDS = (1, 2, 5, 9, 32)  # numbers of rows from which on a kernel of its own may serve
+ROWS_MEASURED = (1, 3, 5, 12, 48)  # in each band: plain decoding, verification of two, four and eleven drafts, a prompt
+REPEATS = (5, 5, 5, 3, 2)
+IMPORTANCE = (1.0, 0.5, 0.5, 0.15, 0.3)  # of the time in each band: most passes are steps and verifications, but a prompt is waited for
 PACK_ROWS = 8  # the number of rows that a packed weight is laid out for
-MEASURED_BYTES = 32_000_000  # of weights that a measurement reads; fewer would stay in a processor's cache
-COPY_GAIN = 0.96  # a second copy of the weights must make the passes at least this much shorter
+MEASURED_BYTES = 48_000_000  # of weights that a measurement reads; fewer would stay in a processor's cache
+HOPELESS = 1.5  # times the best: a kernel that is so much slower is not measured again
+QUIETER = 0.5  # processes fewer that want a core: a choice made on a busy machine is then made again
+COPY_GAIN = 0.98  # a second copy of the weights must make the passes at least this much shorter
 
 
 def _stock(weight: Tensor) -> Product:
@@ -100,13 +104,8 @@ def product(plan: str, weight: Tensor) -> Product:
     made = {name: KERNELS[name](weight) for name in names}
     if len(made) == 1:
         return made[names[0]]
-    one, few, some, many = (made[name] for name in names)
-
-    def run(x: Tensor) -> Tensor:
-        n = len(x)
-        return (one if n < BANDS[1] else few if n < BANDS[2] else some if n < BANDS[3] else many)(x)
-
-    return run
+    by_rows = [made[names[bisect_right(BANDS, n) - 1]] for n in range(1, BANDS[-1] + 1)]
+    return lambda x: by_rows[min(len(x), BANDS[-1]) - 1](x)
 
 
 def room_for_two(size: int) -> bool:
@@ -123,12 +122,19 @@ def choose(weights: Sequence[Tensor], *, cache: Path | None = None, two_copies: 
     """
     key = _machine_key(weights[0]) + (" two copies" if two_copies else "")
     known = _read(cache)
-    plan = str(known.get(key, ""))
-    if all(name in KERNELS for name in plan.split("/")):
-        return plan
+    kept, load = known.get(key), _load()
+    if isinstance(kept, dict) and kept.get("load", 0.0) <= load + QUIETER:
+        plan = str(kept.get("plan"))
+        if all(name in KERNELS for name in plan.split("/")):
+            return plan
     best = _best_plan(_best_times(_some_of(weights)), two_copies=two_copies)
-    _write(cache, {**known, key: best})
+    _write(cache, {**known, key: {"plan": best, "load": load}})
     return best
+
+
+def _load() -> float:
+    """Processes that wanted a core in the last minute, 0 where the system does not say."""
+    return round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else 0.0
 
 
 def _best_plan(times: dict[str, list[float]], *, two_copies: bool) -> str:
@@ -166,9 +172,13 @@ def _best_times(weights: Sequence[Tensor]) -> dict[str, list[float]]:
             products.pop(name, None)  # this build of torch does not have it
     best = {name: [float("inf")] * len(inputs) for name in products}
     for band, (x, repeats) in enumerate(zip(inputs, REPEATS, strict=True)):
-        for _ in range(repeats):
-            for name, made in products.items():
+        racing = dict(products)
+        for repeat in range(repeats):
+            for name, made in racing.items():
                 best[name][band] = min(best[name][band], _time(made, x))
+            if repeat:  # one look may have met a busy moment
+                limit = HOPELESS * min(best[name][band] for name in racing)
+                racing = {name: made for name, made in racing.items() if best[name][band] <= limit}
     return best
 
 
@@ -192,7 +202,7 @@ def _processor() -> str:
         return platform.processor()
 
 
-def _read(cache: Path | None) -> dict[str, str]:
+def _read(cache: Path | None) -> dict[str, Any]:
     try:
         found = json.loads(cache.read_text()) if cache else {}
         return found if isinstance(found, dict) else {}
@@ -200,7 +210,7 @@ def _read(cache: Path | None) -> dict[str, str]:
         return {}
 
 
-def _write(cache: Path | None, choices: dict[str, str]) -> None:
+def _write(cache: Path | None, choices: dict[str, Any]) -> None:
     """A choice that cannot be kept is measured again next time; that is no reason to fail."""
     if cache is None:
         return

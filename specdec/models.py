@@ -53,7 +53,8 @@ class Pair:
     both can hold. eos_ids: any of them ends a text. plain_step_seconds: median time of one plain target step on this device,
     None if not measured. read_bandwidth: bytes per second that this device reads from its memory, measured likewise. attached:
     drafters that were trained for this very target, name -> maker(settings). experience: what runs have shown of each drafter, which
-    `specdec.adaptive` chooses draft lengths by.
+    `specdec.adaptive` chooses draft lengths by. keep_beginning: whether runs take over what every chat begins with, see
+    `specdec.beginning`.
     """
 
     name: str
@@ -76,6 +77,7 @@ class Pair:
     read_bandwidth: float | None = None
     attached: dict[str, Callable[[Any], Any]] = field(default_factory=dict)
     experience: dict[tuple[Any, ...], Experience] = field(default_factory=dict)
+    keep_beginning: bool = True
 
     def encode(self, prompt: str, *, raw: bool) -> list[int]:
         """The prompt as token ids, see `specdec.tokens.encode_prompt`."""

@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from os.path import commonprefix
 from typing import Any
 
+import torch
+
+from specdec.beginning import WORTH, kept
 from specdec.decoding import Run
 from specdec.passes import Pass, perform
-
-WORTH = 8  # tokens that prompts have in common, from which on it pays to read them apart
 
 
 def read_on(runs: dict[int, Run]) -> dict[int, Exception]:
@@ -50,15 +51,28 @@ def _read_common(runs: dict[int, Run]) -> dict[int, Any]:
             alike.setdefault(tuple(run.drafter.hidden_layers), []).append(number)
     known: dict[int, Any] = {}
     for layers, group in alike.items():
-        target = runs[group[0]].pair.target
+        first = runs[group[0]]
+        target = first.pair.target
         common = _common([runs[number].prompt_ids[:-1] for number in group], most=target.piece)
-        if len(group) > 1 and len(common) >= WORTH:
-            once = Pass(target.together, target.open(hidden_layers=layers), common)
+        begun = kept(first.pair, first.prompt_ids, layers)
+        have = begun.length if begun is not None else 0
+        if len(group) > 1 and len(common) - have >= WORTH:
+            once = Pass(target.together, _follow(target, begun, layers), common[have:])
             perform([once])
+            if begun is not None and layers:
+                once.sequence.hidden = torch.cat([begun.hidden, once.sequence.hidden])
             for number in group:
                 runs[number].seconds_prefill += once.seconds
                 known[number] = once.sequence
     return known
+
+
+def _follow(target: Any, begun: Any, layers: tuple[int, ...]) -> Any:
+    """A new sequence that goes on behind `begun`."""
+    sequence = target.open(hidden_layers=layers)
+    if begun is not None:
+        sequence.adopt(begun)
+    return sequence
 
 
 def _common(prompts: Sequence[Sequence[int]], *, most: int) -> list[int]:

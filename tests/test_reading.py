@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from specdec import llama
@@ -93,3 +95,41 @@ def test_states_that_a_head_reads_are_those_of_the_whole_prompt(embedded_pair, m
         keys, expected = run.drafter.sequence._keys[:, 1:read], one.drafter.sequence._keys[:, 1:read]
         assert read == len(one.prompt_ids) - 2 and torch.allclose(keys, expected, atol=1e-3 * expected.abs().max())
         assert run.rounds[0].drafts[0].id == next(one).drafts[0].id
+
+
+def test_the_beginning_of_every_chat_is_read_once_and_changes_nothing(tiny_pair, rows, monkeypatch):
+    """Runs after the first read only what is their own; texts, verdicts and draws are those of runs that read it all."""
+    from specdec import decoding
+    from specdec.beginning import kept
+
+    monkeypatch.setattr("specdec.beginning.WORTH", 2)
+    pair = dataclasses.replace(tiny_pair("llama", layers=3))  # another pair: what was kept before does not count
+    for drafter in ("draft", "early-exit", "lookup"):
+        settings = Settings(drafter=drafter, draft_length=2, max_new_tokens=9, temperature=0.8, seed=4)
+        rows.clear()
+        runs = [stream(pair, prompt, settings) for prompt in CHAT]
+        for run in runs:
+            for _ in run:
+                pass
+        begun = kept(pair, runs[0].prompt_ids, ())
+        assert 2 <= begun.length < len(runs[0].prompt_ids) and begun.ids == runs[1].prompt_ids[: begun.length]
+        reads = [counts for counts in rows if len(counts) == 1 and counts[0] > 3]
+        beginning = [[begun.length]] if drafter == "draft" else []
+        assert reads == beginning + [[len(run.prompt_ids) - 1 - begun.length] for run in runs]
+        with monkeypatch.context() as without:
+            without.setattr(decoding, "kept", lambda *_: None)
+            for run in runs:
+                whole = generate(pair, run.prompt, settings)
+                assert whole.output_ids == tuple(run.output_ids)
+                assert [round_.accepted for round_ in whole.rounds] == [round_.accepted for round_ in run.rounds]
+    assert kept(pair, pair.encode("Count to ten.", raw=True), ()) is None
+
+
+def test_a_class_that_asks_the_same_question_reads_it_once(embedded_pair, rows):
+    """Nothing of a prompt is left to read for its own run; the head finds the states of all of it nevertheless."""
+    settings = Settings(drafter="head", draft_length=4, max_new_tokens=6)
+    runs = [stream(embedded_pair, CHAT[0], settings) for _ in range(3)]
+    finish(runs)
+    alone = generate(embedded_pair, CHAT[0], settings)
+    assert [tuple(run.output_ids) for run in runs] == [alone.output_ids] * 3
+    assert [[d.id for d in run.rounds[0].drafts] for run in runs] == [[d.id for d in alone.rounds[0].drafts]] * 3
