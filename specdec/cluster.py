@@ -24,8 +24,8 @@ NAME = "specdec"  # of the application and of its deployment
 SPARE = 16  # requests that a replica answers beside its runs: what it is, how a text is cut
 LOOK_SECONDS = 3.0  # between two questions whether a replica is well
 HUNG_SECONDS = 12.0  # without an answer to that, after which it is replaced
-# Serve remembers for seconds how much each replica has to do; one that hangs would look idle and be given the same run again.
-ROUTING = {"RAY_SERVE_QUEUE_LENGTH_CACHE_TIMEOUT_S": "0"}
+# Serve remembers for ten seconds how much each replica has to do; one that hangs would look idle and be given the same run again.
+ROUTING = {"RAY_SERVE_QUEUE_LENGTH_CACHE_TIMEOUT_S": "1"}
 LOAD_SECONDS = 3600.0  # a large pair has to be fetched first
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -101,7 +101,7 @@ class Machine:
 
             torch.set_num_threads(plan.threads)
         os.environ["SPECDEC_PAIRS"] = ",".join(plan.pairs)  # the loader asks for it
-        self.engine = Engine(partial(load, device=plan.device), limits=plan.limits)
+        self.engine = Engine(partial(load, device=plan.device, split=plan.split), limits=plan.limits)
         self.endpoint = Endpoint(self.engine, pairs=plan.pairs, token=plan.token)
         self.engine.preload(plan.pairs[0])
         end = time.monotonic() + LOAD_SECONDS
@@ -130,8 +130,13 @@ def application(plan: Plan) -> Any:
     class Replica(Machine):
         @serve.multiplexed(max_num_models_per_replica=1)
         async def holds(self, name: str) -> str:
-            """Tells Serve that from now on this replica is the one for the pair; the engine loads it when its turn comes."""
+            """Tells Serve that runs for this pair are welcome here; the engine loads it when its turn comes."""
             return name
+
+        async def check_health(self) -> None:
+            super().check_health()
+            if self.engine.state == "ready" and not self.engine.queue_length:
+                await self.holds(self.engine.pair_name)
 
         async def __call__(self, request: Request) -> Any:
             if (name := serve.get_multiplexed_model_id()) in self.endpoint.pairs:

@@ -91,6 +91,7 @@ class Sessions:
     """Who is there: the sessions that may ask an engine for runs. away: why nobody can be served at present, one sentence."""
 
     away = ""
+    local = True  # whether models are loaded in this process
 
     def __init__(self) -> None:
         self._leases: weakref.WeakSet[Lease] = weakref.WeakSet()

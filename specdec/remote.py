@@ -28,6 +28,7 @@ ASK = 5.0  # and otherwise
 ANSWER = 5.0  # seconds in which the other side has to answer a question
 MISSES = 2  # questions without an answer after which the other side counts as away
 MOST_RUNS = 1000  # that one app follows at the same time; each takes a thread
+ALONE = "A measurement needs a machine to itself, and this app decodes on others: run python -m specdec measure on one of them."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +109,8 @@ class RemotePair:
 class RemoteEngine(Sessions):
     """Takes the place of `Engine`. Safe to call from any thread; no call waits for the network."""
 
+    local = False
+
     def __init__(self, address: str, *, limits: Limits | None = None, token: str = "") -> None:
         super().__init__()
         self.place = Place(address=address, token=token)
@@ -132,10 +135,7 @@ class RemoteEngine(Sessions):
         """Have a run made over there and stop the owner's older one. Raises SettingsError or BusyError with one sentence."""
         self.limits.check(request)
         if request.together:
-            raise SettingsError(
-                "A measurement needs a machine to itself, and this app decodes on a cluster: run python -m specdec measure on one "
-                "machine."
-            )
+            raise SettingsError(ALONE)
         self.preload("")
         with self._changed:
             if self.state == "closed":

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 CONNECT = 5.0  # seconds
 SILENCE = 10.0  # seconds without a sign of life after which a machine counts as lost; the other side speaks every second
-LOSSES = 3  # machines that may be lost in a row without a new round: a request that kills them must not go through them all,
-PAUSES = (0.2, 1.0, 4.0)  # seconds after each of them
-DELAYS = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 8.0, 8.0)  # seconds before each further try where nobody takes the request
+LOSSES = 3  # machines that may be lost in a row without a new round: a request that kills them must not go through them all
+PAUSES = (0.2, 2.0, 4.0)  # seconds after each of these; whoever hands out runs needs the second to see that a machine is silent
+DELAYS = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 8.0, 8.0)  # seconds between tries while nobody takes the request
 LONGEST_LINE = 2**25  # bytes of one event
 ASKED = "The machine that decoded this run does not answer: another one is asked to go on."  # on the stage until one speaks
 DIFFERENT = (
@@ -38,7 +38,11 @@ DIFFERENT = (
 
 
 class _Lost(Exception):
-    """The machine is gone, or says that another one has to begin again."""
+    """The machine is gone, or says that another one has to begin again. silent: its connection stands, but nothing comes."""
+
+    def __init__(self, message: str, *, silent: bool = False) -> None:
+        super().__init__(message)
+        self.silent = silent
 
 
 class _Refused(Exception):
@@ -79,7 +83,8 @@ class Following:
         while True:
             before = self._made()
             try:
-                state, message = self._attempt()
+                # A machine that has loaded the pair is preferred, but not for ever one that does not answer.
+                state, message = self._attempt(prefer=not losses)
                 break
             except _Refused as error:
                 state, message = "failed", str(error)
@@ -97,7 +102,7 @@ class Following:
                     state = "failed"
                     message = f"{losses} machines in a row were lost with this run ({error}): run something shorter, or try again later."
                     break
-                delay = PAUSES[losses - 1]
+                delay = PAUSES[max(losses - 1, int(error.silent))]
             except Exception as error:  # noqa: BLE001 - a page waits for this job: whatever happens is its message
                 state, message = "failed", f"This run could not be followed ({type(error).__name__}); others are not affected."
                 break
@@ -119,13 +124,13 @@ class Following:
     def _made(self) -> int:
         return len(self.job.plain_rounds) + len(self.job.rounds)
 
-    def _attempt(self) -> tuple[JobState, str]:
-        """One machine, from the request to the end of its stream."""
+    def _attempt(self, *, prefer: bool) -> tuple[JobState, str]:
+        """One machine, from the request to the end of its stream. prefer: one that has loaded the pair."""
         connection = self.place.connect(seconds=CONNECT)
         sent = False
         try:
             request = self.job.request
-            self.place.send(connection, "POST", "/runs", wire.request_to_dict(request), pair=request.pair)
+            self.place.send(connection, "POST", "/runs", wire.request_to_dict(request), pair=request.pair if prefer else "")
             sent = True
             connection.sock.settimeout(SILENCE)
             with self._lock:
@@ -138,7 +143,7 @@ class Following:
             if self._stopped.is_set():
                 return "stopped", ""
             if sent:
-                raise _Lost(_sentence(error)) from None
+                raise _Lost(_sentence(error), silent=isinstance(error, TimeoutError)) from None
             raise _Nobody(
                 f"The machines that decode do not answer at {self.place.address} ({_sentence(error)}): watch a recording and try again "
                 "in a minute."

@@ -152,6 +152,7 @@ def test_a_run_whose_replica_hangs_goes_on_elsewhere_within_the_time_limit(engin
         os.kill(hung, signal.SIGCONT)
 
 
+@pytest.mark.slow  # two replicas load the models again
 def test_a_rolling_restart_loses_no_run(engine, plan, address):
     from specdec import cluster
 
@@ -163,6 +164,7 @@ def test_a_rolling_restart_loses_no_run(engine, plan, address):
     until(lambda: not before & set(machines(engine)), seconds=PATIENCE)
 
 
+@pytest.mark.slow
 def test_the_head_goes_and_comes_back(engine, plan, address, monkeypatch):
     from ray import serve
 
