@@ -142,6 +142,8 @@ def _add_run_options(parser: argparse.ArgumentParser, *, keep: str = "--trace") 
     add("--engine", metavar="URL", help="decode on the machines at this address, see `serve` (default: SPECDEC_ENGINE, else here)")
     add("--device", default="auto", metavar="D", help="auto, cpu, cuda, cuda:N or mps (default auto)")
     add("--dtype", default="auto", metavar="D", help="auto, float32, bfloat16 or float16 (default auto)")
+    add("--split", choices=("layers", "tensors"), default="", help="a target larger than one GPU: its layers on several (layers), or "
+        "started by torchrun, its matrices (tensors)")  # fmt: skip
     add("--raw", action="store_true", help="continue the text as it stands, without the chat template")
     add(keep, dest="trace", metavar="FILE", help="write everything that was made to FILE as JSON")
     add("--json", action="store_true", help="print one JSON object with text and figures, and nothing else")
@@ -178,9 +180,22 @@ def _settings(chosen: argparse.Namespace) -> Settings:
     )
     if chosen.pair and (chosen.target or chosen.draft):
         raise SettingsError("--pair names both models, so --target and --draft do not go with it: give the one or the others.")
+    if chosen.split == "tensors":
+        _together(chosen, settings)
     if chosen.draft and not chosen.target:
         raise SettingsError(f"--draft {chosen.draft} has no --target to work for: give --target, too, or a --pair.")
     return settings
+
+
+def _together(chosen: argparse.Namespace, settings: Settings) -> None:
+    """One of several processes that decode the same: all must decide alike, and one of them speaks. Raises SettingsError."""
+    if settings.adaptive:
+        raise SettingsError(
+            "--draft-length auto goes by measured times, which differ between the processes of --split tensors: give a number."
+        )
+    if os.environ.get("RANK", "0") != "0":
+        chosen.trace = None
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - until the process ends
 
 
 def _load(chosen: argparse.Namespace) -> Any:
@@ -190,7 +205,13 @@ def _load(chosen: argparse.Namespace) -> Any:
         from specdec.models import load_pair
 
         return load_pair(
-            chosen.pair, target=chosen.target, draft=chosen.draft, device=chosen.device, dtype=chosen.dtype, progress=progress
+            chosen.pair,
+            target=chosen.target,
+            draft=chosen.draft,
+            device=chosen.device,
+            dtype=chosen.dtype,
+            **({"split": chosen.split} if chosen.split else {}),
+            progress=progress,
         )
 
 

@@ -26,7 +26,7 @@ def wanted(chosen: argparse.Namespace) -> str:
     address = chosen.engine or os.environ.get("SPECDEC_ENGINE", "").strip()
     if not address:
         return ""
-    given = [f"--{name}" for name, usual in (("target", None), ("draft", None), ("device", "auto"), ("dtype", "auto"))
+    given = [f"--{name}" for name, usual in (("target", None), ("draft", None), ("device", "auto"), ("dtype", "auto"), ("split", ""))
              if getattr(chosen, name) != usual]  # fmt: skip
     if given:
         raise SettingsError(f"{given[0]} does not go with the engine at {address}, which has its models loaded: leave one of them out.")

@@ -24,8 +24,9 @@ NAME = "specdec"  # of the application and of its deployment
 SPARE = 16  # requests that a replica answers beside its runs: what it is, how a text is cut
 LOOK_SECONDS = 3.0  # between two questions whether a replica is well
 HUNG_SECONDS = 12.0  # without an answer to that, after which it is replaced
-# Serve remembers for ten seconds how much each replica has to do; one that hangs would look idle and be given the same run again.
-ROUTING = {"RAY_SERVE_QUEUE_LENGTH_CACHE_TIMEOUT_S": "1"}
+# Of Serve, through the environment of its processes. It remembers for ten seconds how much each replica has to do; one that hangs would
+# look idle and be given the same run again. And it gives up its own front door when that is not open within five seconds.
+SERVE = {"RAY_SERVE_QUEUE_LENGTH_CACHE_TIMEOUT_S": "1", "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60"}
 LOAD_SECONDS = 3600.0  # a large pair has to be fetched first
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -159,7 +160,7 @@ def start(plan: Plan, *, address: str | None = None, host: str = "127.0.0.1", po
     from ray import serve
 
     if not ray.is_initialized():
-        for name, value in ({"RAY_USAGE_STATS_ENABLED": "0"} | ROUTING).items():
+        for name, value in ({"RAY_USAGE_STATS_ENABLED": "0"} | SERVE).items():
             os.environ.setdefault(name, value)
         kind: dict[str, Any] = {"address": address} if address else {"include_dashboard": False, "num_cpus": cpus}
         if not address:
@@ -199,4 +200,4 @@ def _environment(own: Mapping[str, str]) -> dict[str, str]:
     ours = {name: value for name, value in own.items() if name.startswith(("SPECDEC_", "HF_")) and name != "SPECDEC_ENGINE"}
     ours.pop("SPECDEC_ENGINE_TOKEN", None)
     path = os.pathsep.join([str(ROOT), *filter(None, own.get("PYTHONPATH", "").split(os.pathsep))])
-    return ours | ROUTING | {"PYTHONPATH": path, "OMP_WAIT_POLICY": own.get("OMP_WAIT_POLICY", "PASSIVE")}
+    return ours | SERVE | {"PYTHONPATH": path, "OMP_WAIT_POLICY": own.get("OMP_WAIT_POLICY", "PASSIVE")}

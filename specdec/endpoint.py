@@ -42,6 +42,7 @@ class Endpoint:
 
     def __init__(self, engine: Engine, *, pairs: tuple[str, ...], token: str = "") -> None:
         self.engine, self.pairs, self.token = engine, pairs, token
+        self.machine = f"{socket.gethostname()}:{os.getpid()}"  # host and process, for whoever looks after it
         self._followed: set[str] = set()
 
     async def answer(self, request: Request) -> Response:
@@ -75,7 +76,7 @@ class Endpoint:
         pair = engine.pair if engine.state == "ready" else None
         return {
             "wire": wire.WIRE,
-            "machine": f"{socket.gethostname()}:{os.getpid()}",
+            "machine": self.machine,
             "state": engine.state,
             "pair": engine.pair_name,
             "title": getattr(pair, "title", ""),
@@ -103,7 +104,9 @@ class Endpoint:
         job = self.engine.submit(request, owner=uuid.uuid4().hex)
         # A client may go away before its answer has begun, and then nothing below is ever run.
         asyncio.get_running_loop().call_later(READ_SECONDS, self._left, job)
-        return StreamingResponse(self._follow(job), media_type="application/x-ndjson", headers={"X-Accel-Buffering": "no"})
+        # A proxy on the way must hand on every line at once.
+        headers = {"X-Accel-Buffering": "no", "Cache-Control": "no-store", "X-Specdec-Machine": self.machine}
+        return StreamingResponse(self._follow(job), media_type="application/x-ndjson", headers=headers)
 
     async def _follow(self, job: Job) -> AsyncIterator[bytes]:
         """Everything that becomes of `job`, as it happens; the end of this generator, whatever ends it, is the end of the run."""

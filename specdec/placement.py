@@ -63,7 +63,7 @@ def check_placed(model: Any, split: str, *, name: str) -> None:
     places = {str(place) for place in (getattr(model, "hf_device_map", None) or {}).values()}
     if split == "layers" and (left := places & set(ELSEWHERE)):
         raise ModelError(
-            f"{name} does not fit into the GPUs of this machine, a part of it would stay on {min(left)}: take more GPUs, --dtype bfloat16 "
+            f"{name} does not fit into the GPUs of this machine, a part of it would stay on {max(left)}: take more GPUs, --dtype bfloat16 "
             "or a smaller target."
         )
     if split == "tensors" and (getattr(model, "tp_size", None) or 1) < 2:

@@ -59,6 +59,7 @@ class Following:
     def __init__(self, job: Job, place: Place, *, ended: Callable[[Job, JobState, str], None]) -> None:
         self.job, self.place, self._ended = job, place, ended
         self.thread = threading.Thread(target=self._work, name=f"specdec-run-{job.id}", daemon=True)
+        self.machine = ""  # that makes the run, once it has begun
         self._stopped = threading.Event()
         self._socket: socket.socket | None = None
         self._lock = threading.Lock()
@@ -138,6 +139,7 @@ class Following:
             answer = connection.getresponse()
             if answer.status != 200:
                 self._refused(answer)
+            self.machine = answer.headers.get("X-Specdec-Machine", "")[:200]
             return self._read(answer)
         except (OSError, http.client.HTTPException, json.JSONDecodeError) as error:
             if self._stopped.is_set():
