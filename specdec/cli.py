@@ -142,8 +142,8 @@ def _add_run_options(parser: argparse.ArgumentParser, *, keep: str = "--trace") 
     add("--engine", metavar="URL", help="decode on the machines at this address, see `serve` (default: SPECDEC_ENGINE, else here)")
     add("--device", default="auto", metavar="D", help="auto, cpu, cuda, cuda:N or mps (default auto)")
     add("--dtype", default="auto", metavar="D", help="auto, float32, bfloat16 or float16 (default auto)")
-    add("--split", choices=("layers", "tensors"), default="", help="a target larger than one GPU: its layers on several (layers), or "
-        "started by torchrun, its matrices (tensors)")  # fmt: skip
+    split = "a target larger than one GPU: its layers on several (layers) or, started by torchrun, its matrices (tensors)"
+    add("--split", choices=("layers", "tensors"), default="", help=split)
     add("--raw", action="store_true", help="continue the text as it stands, without the chat template")
     add(keep, dest="trace", metavar="FILE", help="write everything that was made to FILE as JSON")
     add("--json", action="store_true", help="print one JSON object with text and figures, and nothing else")

@@ -22,14 +22,14 @@ LOOK = 0.02  # seconds between two looks at a job
 
 
 def wanted(chosen: argparse.Namespace) -> str:
-    """The address that the person or the environment names, "" for none. Raises SettingsError for options that do not go with it."""
+    """The address that the person or the environment names, "" for none. SettingsError for options that do not go with it."""
     address = chosen.engine or os.environ.get("SPECDEC_ENGINE", "").strip()
     if not address:
         return ""
-    given = [f"--{name}" for name, usual in (("target", None), ("draft", None), ("device", "auto"), ("dtype", "auto"), ("split", ""))
-             if getattr(chosen, name) != usual]  # fmt: skip
+    usual = {"target": None, "draft": None, "device": "auto", "dtype": "auto", "split": ""}
+    given = [f"--{name}" for name, value in usual.items() if getattr(chosen, name) != value]
     if given:
-        raise SettingsError(f"{given[0]} does not go with the engine at {address}, which has its models loaded: leave one of them out.")
+        raise SettingsError(f"{given[0]} does not go with the engine at {address}, which has its models: leave one of them out.")
     return address
 
 
@@ -40,7 +40,8 @@ def begin(address: str, prompt: str, settings: Settings, *, pair: str | None, **
         status, said = engine.place.ask("GET", "/status")
         pairs = list(said["pairs"]) if status == 200 else None
     except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError) as error:
-        raise ModelError(f"The engine at {address} does not answer ({error or type(error).__name__}): start it, or leave it out.") from None
+        said = str(error) or type(error).__name__
+        raise ModelError(f"The engine at {address} does not answer ({said}): start it, or decode here without it.") from None
     if pairs is None:
         raise ModelError(f"The engine at {address} refuses: {said['message']}")
     request = RunRequest(prompt=prompt, settings=settings, pair=pair or pairs[0], **how)

@@ -1,7 +1,8 @@
 """Several machines behind one address: replicas of `specdec.endpoint` under Ray Serve, each with an engine of its own.
 
-Serve hands a request to the replica that has fewest, prefers one that has loaded the pair (its name is the id of a multiplexed model),
-starts more of them when they have much to do, replaces those that hang or die, and lets runs end before it takes a replica away.
+Serve hands a request to the replica that has fewest, prefers one that has loaded the pair (whose name is the id of a multiplexed
+model), starts more of them when they have much to do, replaces those that hang or die, and lets runs end before it takes a
+replica away.
 There is no second loop, and no queue but that of each engine.
 """
 
@@ -11,7 +12,7 @@ import asyncio
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,8 @@ NAME = "specdec"  # of the application and of its deployment
 SPARE = 16  # requests that a replica answers beside its runs: what it is, how a text is cut
 LOOK_SECONDS = 3.0  # between two questions whether a replica is well
 HUNG_SECONDS = 12.0  # without an answer to that, after which it is replaced
-# Of Serve, through the environment of its processes. It remembers for ten seconds how much each replica has to do; one that hangs would
-# look idle and be given the same run again. And it gives up its own front door when that is not open within five seconds.
+# Of Serve, through the environment of its processes. It remembers for ten seconds how much each replica has to do; one that hangs
+# would look idle and be given the same run again. And it gives up its own front door when that is not open within five seconds.
 SERVE = {"RAY_SERVE_QUEUE_LENGTH_CACHE_TIMEOUT_S": "1", "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60"}
 LOAD_SECONDS = 3600.0  # a large pair has to be fetched first
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -44,7 +45,7 @@ class Plan:
     threads: int = 1
     busy: int = 8
     limits: Limits = Limits()
-    token: str = ""
+    token: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
         least, most = self.replicas
@@ -190,8 +191,8 @@ def _require(plan: Plan, there: Mapping[str, float]) -> None:
     for name, each in (("GPU", plan.gpus), ("CPU", 1 if plan.gpus else plan.threads)):
         if (wanted := each * plan.replicas[0]) > (found := there.get(name, 0.0)):
             raise SettingsError(
-                f"{plan.replicas[0]} replicas need {wanted:g} {name}s and the cluster has {found:g}: take fewer replicas, or a smaller "
-                f"part of a {name} for each."
+                f"{plan.replicas[0]} replicas need {wanted:g} {name}s and the cluster has {found:g}: take fewer replicas, or a "
+                f"smaller part of a {name} for each."
             )
 
 

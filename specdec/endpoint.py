@@ -47,7 +47,8 @@ class Endpoint:
 
     async def answer(self, request: Request) -> Response:
         """Whatever is asked. Never raises: a client gets one sentence."""
-        if self.token and not hmac.compare_digest(request.headers.get("authorization", "").encode(), f"Bearer {self.token}".encode()):
+        shown = request.headers.get("authorization", "").encode()
+        if self.token and not hmac.compare_digest(shown, f"Bearer {self.token}".encode()):
             return _refusal(401, "This endpoint wants a token: set SPECDEC_ENGINE_TOKEN to the one it was started with.")
         try:
             match request.method, request.url.path.rstrip("/").rpartition("/")[2]:
@@ -66,7 +67,7 @@ class Endpoint:
             return _refusal(422, str(error))
         except (TimeoutError, ClientDisconnect):
             return _refusal(408, f"The request did not arrive within {READ_SECONDS:.0f} s: send it again.")
-        except Exception as error:  # noqa: BLE001 - the others are served on; the message may quote a prompt, so only its kind is told
+        except Exception as error:  # noqa: BLE001 - the others are served on; a message may quote a prompt, so only its kind is told
             log.error("a request failed: %s", type(error).__name__)
             return _refusal(400, f"The request could not be answered ({type(error).__name__}).")
 

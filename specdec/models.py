@@ -168,10 +168,8 @@ def load_pair(
     formats = {w.stored for w in weights}
     number_format = check_room(sum(w.parameters for w in weights), formats.pop() if len(formats) == 1 else "bfloat16")
     models = [
-        load_model(
-            folder, name=_last(model), device=chosen, dtype=number_format, split=split if model is names[0] else "", progress=progress
-        )
-        for model, folder in zip(names, folders, strict=True)
+        load_model(folder, name=_last(model), device=chosen, dtype=number_format, split=how, progress=progress)
+        for model, folder, how in zip(names, folders, (split, ""), strict=False)  # the draft stays whole
     ]
     tokenizers = [load_tokenizer(folder) for folder in folders]
     pair = make_pair(

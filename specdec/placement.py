@@ -2,8 +2,8 @@
 
 - "layers": accelerate puts whole layers on one GPU after the other. One process; a pass goes through the GPUs in turn, so this buys
   memory and no speed.
-- "tensors": transformers cuts the matrices by the model's own plan, and all GPUs work on every layer. One process for each GPU, started
-  by torchrun; all of them run the same loop with the same seed and meet in every pass, so they decide alike.
+- "tensors": transformers cuts the matrices by the model's own plan, and all GPUs work on every layer. One process for each GPU,
+  started by torchrun; all of them run the same loop with the same seed and meet in every pass, so they decide alike.
 
 The draft stays whole on the first GPU. A split target is run eagerly: CUDA graphs hold the work of one device.
 """
@@ -63,8 +63,8 @@ def check_placed(model: Any, split: str, *, name: str) -> None:
     places = {str(place) for place in (getattr(model, "hf_device_map", None) or {}).values()}
     if split == "layers" and (left := places & set(ELSEWHERE)):
         raise ModelError(
-            f"{name} does not fit into the GPUs of this machine, a part of it would stay on {max(left)}: take more GPUs, --dtype bfloat16 "
-            "or a smaller target."
+            f"{name} does not fit into the GPUs of this machine, a part of it would stay on {max(left)}: take more GPUs, "
+            "--dtype bfloat16 or a smaller target."
         )
     if split == "tensors" and (getattr(model, "tp_size", None) or 1) < 2:
         raise ModelError(f"transformers has no plan to share out the matrices of {name}: take --split layers.")

@@ -1,8 +1,9 @@
 """One run on another machine, followed: its events become the rounds and the trace of a `Job`, as if it were decoded here.
 
-A run is decided by its request and its seed. So when the machine is lost in mid-run, the same request goes to another one, which makes
-the same rounds again; those that were seen are compared, and the run goes on at the round where the viewer is. Where the other machine
-decodes something else (γ chosen by measured times, another kind of device), the run ends with a sentence and keeps what there was.
+A run is decided by its request and its seed. So when the machine is lost in mid-run, the same request goes to another one, which
+makes the same rounds again; those that were seen are compared, and the run goes on at the round where the viewer is. Where the
+other machine decodes something else (γ chosen by measured times, another kind of device), the run ends with a sentence and keeps
+what there was.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ DELAYS = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 8.0, 8.0)  # seconds between tries while
 LONGEST_LINE = 2**25  # bytes of one event
 ASKED = "The machine that decoded this run does not answer: another one is asked to go on."  # on the stage until one speaks
 DIFFERENT = (
-    "The machine that decoded this run is gone, and another one decodes round {number} differently, as it does where γ is chosen by "
-    "measured times or the device is of another kind: press Run again."
+    "The machine that decoded this run is gone, and another one decodes round {number} differently, as it does where γ is chosen "
+    "by measured times or the device is of another kind: press Run again."
 )
 
 
@@ -101,7 +102,9 @@ class Following:
                 losses = 1 if self._made() > before else losses + 1
                 if losses > LOSSES:
                     state = "failed"
-                    message = f"{losses} machines in a row were lost with this run ({error}): run something shorter, or try again later."
+                    message = (
+                        f"{losses} machines in a row were lost with this run ({error}): run something shorter, or try again later."
+                    )
                     break
                 delay = PAUSES[max(losses - 1, int(error.silent))]
             except Exception as error:  # noqa: BLE001 - a page waits for this job: whatever happens is its message
@@ -147,8 +150,8 @@ class Following:
             if sent:
                 raise _Lost(_sentence(error), silent=isinstance(error, TimeoutError)) from None
             raise _Nobody(
-                f"The machines that decode do not answer at {self.place.address} ({_sentence(error)}): watch a recording and try again "
-                "in a minute."
+                f"The machines that decode do not answer at {self.place.address} ({_sentence(error)}): watch a recording and try "
+                "again in a minute."
             ) from None
         finally:
             with self._lock:

@@ -1,11 +1,12 @@
-"""`python -m specdec serve`: machines that decode for apps elsewhere, behind one address. Needs Ray Serve (requirements-cluster.txt).
+"""`python -m specdec serve`: machines that decode for apps elsewhere, behind one address. Needs requirements-cluster.txt.
 
     python -m specdec serve --replicas 2 --device auto       # on this machine, until Ctrl+C
     python -m specdec serve --replicas 2-8 --address auto    # in the Ray cluster that this machine belongs to; it stays there
     SPECDEC_ENGINE=http://127.0.0.1:8000 streamlit run app.py
 
-The same command again replaces the replicas one by one; runs that go on come to their ends. Limits come from the environment, as those
-of the app (SPECDEC_AT_ONCE, SPECDEC_RUN_SECONDS, …); SPECDEC_ENGINE_TOKEN is a secret that apps have to show.
+The same command again in a cluster that was joined replaces the replicas one by one; runs that go on come to their ends. Limits
+come from the environment, as those of the app (SPECDEC_AT_ONCE, SPECDEC_RUN_SECONDS, …); SPECDEC_ENGINE_TOKEN is a secret that
+apps have to show.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ def main(arguments: list[str] | None = None, *, wait: Callable[[], None] | None 
     plan = plan_of(options)
     if options.host not in cluster.LOOPBACK and not plan.token:
         raise SettingsError(
-            f"--host {options.host} opens the engine to other computers: set SPECDEC_ENGINE_TOKEN to a secret that apps have to show, "
-            "or leave --host out."
+            f"--host {options.host} opens the engine to other computers: set SPECDEC_ENGINE_TOKEN to a secret that apps have to "
+            "show, or leave --host out."
         )
     if not 1 <= options.port <= 65535:
         raise SettingsError(f"--port is {options.port}: take a number from 1 to 65535.")
@@ -58,6 +59,8 @@ def plan_of(options: argparse.Namespace) -> cluster.Plan:
         raise SettingsError(f"--device is {options.device!r}: every replica is given its own GPU, so take auto, cuda or cpu.")
     if not re.fullmatch(r"auto|cpu|cuda|mps", options.device):
         raise SettingsError(f"--device is {options.device!r}: take auto, cpu, cuda or mps.")
+    if options.split == "tensors":
+        raise SettingsError("--split tensors takes one process for each GPU, which a replica has not: take --split layers.")
     gpus = options.gpus if options.gpus is not None else _usual_gpus(options.device, address=options.address)
     if options.device == "cpu" and gpus:
         raise SettingsError(f"--gpus {gpus:g} does not go with --device cpu: leave one of them out.")
@@ -109,7 +112,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--pairs", default="", metavar="NAMES", help="pairs that apps may ask for, with commas; the first is loaded at the start")
     add("--device", default="auto", metavar="D", help="auto, cpu, cuda or mps (default auto)")
     add("--gpus", type=float, metavar="N", help="of each replica, also a part of one: 0.5 (default: 1 where there are GPUs)")
-    add("--split", default="", choices=("", "layers", "tensors"), help="a target that is larger than one GPU: see README")
+    add("--split", default="", choices=("layers", "tensors"), help="a target that is larger than one GPU: see README")
     add("--threads", type=int, metavar="N", help="of each replica on the CPU (default: all cores, shared out)")
     add("--busy", type=int, default=8, metavar="N", help="runs of a replica from which on another one is started (default 8)")
     add("--address", metavar="A", help="of a Ray cluster to join; auto for the one of this machine (default: one of our own)")

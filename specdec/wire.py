@@ -1,14 +1,16 @@
 """The records of `specdec.jobs` as they travel between an app and the machines that decode: JSON, and nothing that could be code.
 
-A request is one JSON object (`request_to_dict`, `request_from_json`). What becomes of it is a stream of events, one JSON object a line
-(`specdec.endpoint` sends them, `specdec.remote_run` reads them):
+A request is one JSON object (`request_to_dict`, `request_from_json`). What becomes of it is a stream of events, one JSON
+object a line (`specdec.endpoint` sends them, `specdec.remote_run` reads them):
 
     {"event": "state", "state": "queued", "position": 2, "ahead": 0, "due": 3.1, "progress": null}     also as a sign of life
-    {"event": "round", "leg": "run", "at": 0.42, "round": {...}}      leg: "plain" in the first half of a race; at: seconds of the run
+    {"event": "round", "leg": "run", "at": 0.42, "round": {...}}      at: seconds of the run
     {"event": "trace", "leg": "run", "at": 0.42, "rounds": 7, "trace": {...}}      without its rounds, which have been sent
     {"event": "finding", "kind": "LawFinding", "finding": {...}}      of an experiment, in place of a trace
     {"event": "end", "state": "done", "message": ""}                  the last line
     {"event": "lost", "message": "..."}                               the last line where another machine has to begin again
+
+The leg is "plain" in the first half of a race and "run" everywhere else.
 
 Whatever a stranger sends is checked field by field: names, types, sizes. No torch here.
 """
@@ -59,8 +61,8 @@ def request_to_dict(request: RunRequest) -> dict[str, Any]:
 
 
 def request_from_json(body: bytes, *, limits: Limits, pairs: tuple[str, ...]) -> RunRequest:
-    """The request that a client sends. pairs: names that are offered. Raises SettingsError with one sentence for anything that is no
-    request, or beyond the limits."""
+    """The request that a client sends. pairs: names that are offered. Raises SettingsError with one sentence for anything that
+    is no request, or beyond the limits."""
     if len(body) > MAX_BODY:
         raise SettingsError(f"The request has {len(body):,} bytes, {MAX_BODY:,} are allowed: shorten it.")
     try:
@@ -80,11 +82,12 @@ def request_from_dict(data: Any) -> RunRequest:
         raise SettingsError("The request is no JSON object: send what specdec.wire.request_to_dict makes.")
     data = dict(data)
     if (version := data.pop("wire", None)) != WIRE:
-        raise SettingsError(f"The request has format {str(version)[:20]} and this machine reads {WIRE}: install the same version on both.")
+        found = str(version)[:20]
+        raise SettingsError(f"The request has format {found} and this machine reads {WIRE}: install the same version on both.")
     asked = data.pop("experiment", None)
     request = _strict(RunRequest, data, "request", left_out=("experiment",))
     if request.together or request.at_once != 1:
-        raise SettingsError("Several prompts in one request are for measurements, which need a machine to themselves: send one prompt.")
+        raise SettingsError("Several prompts at once are for measurements, which need a machine to themselves: send one prompt.")
     return request if asked is None else dataclasses.replace(request, experiment=_experiment(asked))
 
 
@@ -93,7 +96,8 @@ def _experiment(data: Any) -> Experiment:
     if not isinstance(data, dict) or not isinstance(kind, str) or kind not in EXPERIMENTS:
         raise SettingsError(f"There is no experiment {str(kind)[:40]!r}: take {', '.join(EXPERIMENTS)}.")
     module, _ = EXPERIMENTS[kind]
-    made = _strict(getattr(importlib.import_module(module), kind), {name: value for name, value in data.items() if name != "kind"}, "experiment")
+    fields = {name: value for name, value in data.items() if name != "kind"}
+    made = _strict(getattr(importlib.import_module(module), kind), fields, "experiment")
     for field in dataclasses.fields(made):
         value = getattr(made, field.name)
         numbers = value if isinstance(value, tuple) else (value,)

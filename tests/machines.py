@@ -1,7 +1,6 @@
 """Machines of a cluster without Ray, for tests: real endpoints over real small models, behind one address on loopback.
 
-A request goes to the next machine that is alive; `kill` breaks the connections of one in the middle of whatever it sends, as a machine
-does that dies.
+A request goes to the next machine that is alive. One that is `dead` breaks its connections in the middle of whatever it sends.
 """
 
 from __future__ import annotations
@@ -90,7 +89,14 @@ class Machines:
     def open(self) -> None:
         """Begin to answer."""
         self._server = uvicorn.Server(
-            uvicorn.Config(self._app, port=self.port, interface="asgi3", log_level="critical", lifespan="off", timeout_graceful_shutdown=0)
+            uvicorn.Config(
+                self._app,
+                port=self.port,
+                interface="asgi3",
+                log_level="critical",
+                lifespan="off",
+                timeout_graceful_shutdown=0,
+            )
         )
         self._thread = threading.Thread(target=self._server.run, daemon=True)
         self._thread.start()
@@ -131,8 +137,8 @@ def same_but_times(a: Any, b: Any, *, most: float = 0.0) -> bool:
 
     def plain(value: Any) -> Any:
         if isinstance(value, dict):
-            times = ("seconds", "created", "totals", "seconds_to_first_token", "shared", "plain_step_seconds", "device", "read_bandwidth")
-            return {name: plain(part) for name, part in value.items() if name not in times}
+            times = ("seconds", "created", "totals", "seconds_to_first_token", "plain_step_seconds", "read_bandwidth")
+            return {name: plain(part) for name, part in value.items() if name not in (*times, "shared", "device")}
         return [plain(part) for part in value] if isinstance(value, list) else value
 
     def near(x: Any, y: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Two replicas of the real engine under Ray Serve on this machine: what is lost when one of them dies, hangs or is replaced. Nothing."""
+"""Two replicas of the real engine under Ray Serve on this machine: nothing is lost when one of them dies, hangs or is replaced."""
 
 from __future__ import annotations
 
@@ -98,8 +98,10 @@ def whole(address):
 
 
 def test_runs_are_spread_over_the_replicas_and_the_same_on_each(engine, whole):
-    jobs = [engine.submit(RunRequest(prompt=SKY, settings=SAMPLED), owner=str(i)) for i in range(2)]
-    until(lambda: all(job.rounds for job in jobs), seconds=PATIENCE)
+    jobs = []
+    for owner in ("a", "b"):
+        jobs.append(engine.submit(RunRequest(prompt=SKY, settings=SAMPLED), owner=owner))
+        until(lambda: jobs[-1].rounds, seconds=PATIENCE)
     assert all(job.active for job in jobs)  # rounds come while the run goes on
     assert len({machine(engine, job) for job in jobs}) == 2
     for job in jobs:

@@ -123,8 +123,8 @@ def test_a_draft_length_by_measured_times_does_not_go_with_several_processes(cap
 
 @pytest.mark.slow  # two processes that import torch
 def test_two_processes_share_the_matrices_and_decode_what_one_does(saved):
-    options = ["run", "Hello there", "--target", str(saved / "target"), "--draft", str(saved / "draft"), "--device", "cpu", "--json"]
-    options += ["--temperature", "1", "--seed", "3", "--max-new-tokens", "16"]
+    options = ["run", "Hello there", "--target", str(saved / "target"), "--draft", str(saved / "draft"), "--device", "cpu"]
+    options += ["--json", "--temperature", "1", "--seed", "3", "--max-new-tokens", "16"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
 
     def made(*before: str, after: tuple[str, ...] = ()) -> dict:
