@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
+import socket
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,14 +36,15 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What to start. replicas: fewest and most. gpus: of one replica, also a part of one; 0 for the CPU. threads: of one replica on
-    the CPU. busy: runs of one replica from which on another one is wanted. device, split: see `specdec.models.load_pair`."""
+    """What to start. replicas: fewest and most. gpus: of one replica, also a part of one; 0 for the CPU, None for a whole one where
+    the cluster has any. threads: of one replica on the CPU. busy: runs of one replica from which on another one is wanted. device,
+    split: see `specdec.models.load_pair`."""
 
     replicas: tuple[int, int] = (1, 1)
     pairs: tuple[str, ...] = ("embedded",)
     device: str = "auto"
     split: str = ""
-    gpus: float = 0.0
+    gpus: float | None = None
     threads: int = 1
     busy: int = 8
     limits: Limits = Limits()
@@ -51,7 +54,7 @@ class Plan:
         least, most = self.replicas
         if not 1 <= least <= most <= 1000:
             raise SettingsError(f"replicas are {least} to {most}: take at least one, and no fewer at most than at least.")
-        if not 0 <= self.gpus <= 64 or (self.gpus > 1 and self.gpus != int(self.gpus)):
+        if self.gpus is not None and (not 0 <= self.gpus <= 64 or (self.gpus > 1 and self.gpus != int(self.gpus))):
             raise SettingsError(f"gpus is {self.gpus:g}: take a part of one (0.5), or whole ones.")
         if not 1 <= self.threads <= 1024:
             raise SettingsError(f"threads is {self.threads}: take a whole number from 1 to 1024.")
@@ -70,7 +73,7 @@ class Plan:
             # A replica that is to go takes no new runs and ends those that it has, however long one may take.
             "graceful_shutdown_timeout_s": self.limits.run_seconds + 10,
             "graceful_shutdown_wait_loop_s": 0.5,
-            "ray_actor_options": {"num_cpus": 1 if self.gpus else self.threads, "num_gpus": self.gpus},
+            "ray_actor_options": {"num_cpus": 1 if self.gpus else self.threads, "num_gpus": self.gpus or 0},
         }
         if least == most:
             return known | {"num_replicas": least}
@@ -161,6 +164,8 @@ def start(plan: Plan, *, address: str | None = None, host: str = "127.0.0.1", po
     from ray import serve
 
     if not ray.is_initialized():
+        if not address:
+            _require_free(host, port)
         for name, value in ({"RAY_USAGE_STATS_ENABLED": "0"} | SERVE).items():
             os.environ.setdefault(name, value)
         kind: dict[str, Any] = {"address": address} if address else {"include_dashboard": False, "num_cpus": cpus}
@@ -171,9 +176,12 @@ def start(plan: Plan, *, address: str | None = None, host: str = "127.0.0.1", po
         except (ConnectionError, ValueError, RuntimeError) as error:
             said = " ".join(str(error).split())[:200]
             raise ModelError(f"Ray does not start or answer ({said}): check --address, or leave it out.") from None
-    _require(plan, ray.cluster_resources())
+    plan = _placed(plan, ray.cluster_resources())
     serve.start(http_options={"host": host, "port": port})
-    serve.run(application(plan), name=NAME, route_prefix="/")
+    try:
+        serve.run(application(plan), name=NAME, route_prefix="/")
+    except RuntimeError as error:
+        raise ModelError(_why(error)) from None
     return f"http://{host}:{port}"
 
 
@@ -186,14 +194,41 @@ def stop() -> None:
     ray.shutdown()
 
 
-def _require(plan: Plan, there: Mapping[str, float]) -> None:
-    """Serve waits for ever for what a cluster does not have; say so instead."""
+def _require_free(host: str, port: int) -> None:
+    """Serve would try again and again."""
+    try:
+        with socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET):
+            pass
+    except OSError as error:
+        raise SettingsError(f"Nothing can listen at {host}:{port} ({error.strerror}): take another --port or --host.") from None
+
+
+def _why(error: BaseException) -> str:
+    """Our own sentence, which Serve wraps in a good deal of its own, where there is one."""
+    from ray import serve
+
+    said = [str(error)]
+    if (app := serve.status().applications.get(NAME)) is not None:
+        said += [app.message, *(one.message for one in app.deployments.values())]
+    for text in said:
+        if found := re.search(r"(?:ModelError|PairError|SettingsError): ([^\n]+)", text or ""):
+            return found[1].strip()
+    return f"The replicas do not start ({' '.join(str(error).split())[:200]}): see what `serve status` says."
+
+
+def _placed(plan: Plan, there: Mapping[str, float]) -> Plan:
+    """`plan` with the GPUs that it is to have. Serve waits for ever for what a cluster does not have: SettingsError instead."""
+    if plan.gpus is None:
+        plan = replace(plan, gpus=1.0 if plan.device != "cpu" and there.get("GPU", 0.0) >= 1 else 0.0)
+    if plan.device == "cuda" and not plan.gpus:
+        raise SettingsError("device is 'cuda' and the cluster shows no GPU: take --device cpu, or name GPUs when Ray is started.")
     for name, each in (("GPU", plan.gpus), ("CPU", 1 if plan.gpus else plan.threads)):
         if (wanted := each * plan.replicas[0]) > (found := there.get(name, 0.0)):
             raise SettingsError(
                 f"{plan.replicas[0]} replicas need {wanted:g} {name}s and the cluster has {found:g}: take fewer replicas, or a "
                 f"smaller part of a {name} for each."
             )
+    return plan
 
 
 def _environment(own: Mapping[str, str]) -> dict[str, str]:

@@ -238,6 +238,8 @@ class RemoteEngine(Sessions):
             self._misses, self.away = 0, ""
             if pair is not None and (self.pair is None or (pair.name, pair.drafters) != (self.pair.name, self.pair.drafters)):
                 self.pair = pair
+            # The machines answer in turns, and one that loads another pair is no reason to wait.
+            state = "ready" if state == "loading" and self.pair is not None else state
             self.state = state if state in ("empty", "loading", "ready", "failed") else "failed"
             self.message, self.progress = str(said["message"]), progress
 

@@ -61,7 +61,7 @@ def plan_of(options: argparse.Namespace) -> cluster.Plan:
         raise SettingsError(f"--device is {options.device!r}: take auto, cpu, cuda or mps.")
     if options.split == "tensors":
         raise SettingsError("--split tensors takes one process for each GPU, which a replica has not: take --split layers.")
-    gpus = options.gpus if options.gpus is not None else _usual_gpus(options.device, address=options.address)
+    gpus = 0.0 if options.gpus is None and options.device == "cpu" else options.gpus
     if options.device == "cpu" and gpus:
         raise SettingsError(f"--gpus {gpus:g} does not go with --device cpu: leave one of them out.")
     environment = dict(os.environ) | ({"SPECDEC_PAIRS": options.pairs} if options.pairs else {})
@@ -79,18 +79,10 @@ def plan_of(options: argparse.Namespace) -> cluster.Plan:
     )
 
 
-def _usual_gpus(device: str, *, address: str | None) -> float:
-    """One GPU for each replica where there are any; a cluster that is joined says by its own options."""
-    if device not in ("auto", "cuda") or address:
-        return 1.0 if device == "cuda" else 0.0
-    import torch
-
-    return 1.0 if torch.cuda.is_available() else 0.0
-
-
 def _count(plan: cluster.Plan) -> str:
     least, most = plan.replicas
-    each = f"{plan.gpus:g} GPU each" if plan.gpus else f"{plan.threads} thread{'s' * (plan.threads != 1)} each"
+    threads = f"{plan.threads} thread{'s' * (plan.threads != 1)} each"
+    each = f"{plan.gpus:g} GPU each" if plan.gpus else threads if plan.gpus == 0 else f"a GPU each where there are any, else {threads}"
     return f"{least if least == most else f'{least} to {most}'} replica{'s' * (most != 1)} ({each})"
 
 

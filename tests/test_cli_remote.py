@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import sys
 
 import pytest
@@ -152,11 +153,25 @@ def test_without_ray_it_says_what_to_install(monkeypatch):
 
 def test_what_a_cluster_does_not_have_is_said_and_not_waited_for():
     plan = cluster.Plan(replicas=(3, 3), gpus=0.5, device="cuda")
-    cluster._require(plan, {"GPU": 2.0, "CPU": 8.0})
+    assert cluster._placed(plan, {"GPU": 2.0, "CPU": 8.0}) == plan
     with pytest.raises(SettingsError, match="3 replicas need 1.5 GPUs and the cluster has 1"):
-        cluster._require(plan, {"GPU": 1.0, "CPU": 8.0})
+        cluster._placed(plan, {"GPU": 1.0, "CPU": 8.0})
     with pytest.raises(SettingsError, match="need 3 CPUs and the cluster has 2"):
-        cluster._require(cluster.Plan(replicas=(3, 3)), {"CPU": 2.0})
+        cluster._placed(cluster.Plan(replicas=(3, 3)), {"CPU": 2.0})
+    with pytest.raises(SettingsError, match="shows no GPU"):
+        cluster._placed(cluster.Plan(device="cuda"), {"CPU": 2.0})
+
+
+def test_a_replica_gets_a_gpu_where_there_are_any():
+    assert cluster._placed(cluster.Plan(), {"GPU": 4.0, "CPU": 8.0}).gpus == 1.0
+    assert cluster._placed(cluster.Plan(), {"CPU": 8.0}).gpus == cluster._placed(cluster.Plan(device="cpu"), {"GPU": 4.0, "CPU": 8.0}).gpus == 0
+
+
+def test_a_port_that_is_taken_is_said():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(SettingsError, match=f"127.0.0.1:{port}"):
+            cluster._require_free("127.0.0.1", port)
 
 
 def test_replicas_inherit_our_settings_but_neither_the_engine_nor_the_secret():
