@@ -156,7 +156,7 @@ def _decode(chosen: argparse.Namespace) -> int:
     address = cli_remote.wanted(chosen)
     prompt = cli_io.read_prompt(chosen.prompt)
     if address:
-        start = functools.partial(_start_remote, method=chosen.method, pair_name=chosen.pair)
+        start = functools.partial(cli_remote.start, method=chosen.method, name=chosen.pair)
         return _show_run(address, prompt, settings, start, chosen.json, trace_file)
     pair = _load(chosen)
     from specdec.decoding import stream, stream_plain
@@ -213,14 +213,6 @@ def _load(chosen: argparse.Namespace) -> Any:
             **({"split": chosen.split} if chosen.split else {}),
             progress=progress,
         )
-
-
-def _start_remote(address: str, prompt: str, settings: Settings, *, stop: Callable, method: str, pair_name: str | None) -> Any:
-    """A run on the machines at `address`, in the shape of one here."""
-    run = cli_remote.begin(address, prompt, settings, pair=pair_name, method=method)
-    run.stop = stop
-    with cli_io.Progress(sys.stderr) as progress:
-        return run.wait(progress)
 
 
 def _race(chosen: argparse.Namespace) -> int:

@@ -16,7 +16,7 @@ from specdec.errors import ModelError, SettingsError
 from specdec.jobs import Job, Limits, RunRequest
 from specdec.race import Race
 from specdec.remote import RemoteEngine
-from specdec.trace import Settings, Trace
+from specdec.trace import Method, Settings, Trace
 
 LOOK = 0.02  # seconds between two looks at a job
 
@@ -46,6 +46,14 @@ def begin(address: str, prompt: str, settings: Settings, *, pair: str | None, **
         raise ModelError(f"The engine at {address} refuses: {said['message']}")
     request = RunRequest(prompt=prompt, settings=settings, pair=pair or pairs[0], **how)
     return Remote(engine, engine.submit(request, owner="command line"))
+
+
+def start(address: str, prompt: str, settings: Settings, *, stop: Callable[[], bool], method: Method, name: str | None) -> Remote:
+    """A run over there that has begun. name: of the pair, None for the first one that is offered."""
+    made = begin(address, prompt, settings, pair=name, method=method)
+    made.stop = stop
+    with cli_io.Progress(sys.stderr) as progress:
+        return made.wait(progress)
 
 
 class Remote:

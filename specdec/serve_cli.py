@@ -82,7 +82,9 @@ def plan_of(options: argparse.Namespace) -> cluster.Plan:
 def _count(plan: cluster.Plan) -> str:
     least, most = plan.replicas
     threads = f"{plan.threads} thread{'s' * (plan.threads != 1)} each"
-    each = f"{plan.gpus:g} GPU each" if plan.gpus else threads if plan.gpus == 0 else f"a GPU each where there are any, else {threads}"
+    each = (
+        f"{plan.gpus:g} GPU each" if plan.gpus else threads if plan.gpus == 0 else f"a GPU each where there are any, else {threads}"
+    )
     return f"{least if least == most else f'{least} to {most}'} replica{'s' * (most != 1)} ({each})"
 
 

@@ -33,8 +33,9 @@ from specdec.trace_check import check
 
 WIRE = 1  # version of all this
 MAX_BODY = 2**20  # bytes of a request
-MOST = 10_000  # of any whole number in an experiment
-MOST_TOGETHER = 64  # requests or numbers that are served together, in an experiment or a batch
+MOST = 10_000  # of any number in an experiment
+# Less of what a single step of one takes: that must not keep a machine for minutes.
+BOUNDS = {"at_once": 64, "tokens": 512, "new_tokens": 512, "block": 64, "longest": 32, "draft_lengths": 32}
 LONGEST_LIST = 8192  # entries of a list in a request; token ids of a run are the longest ones
 
 # What can be asked for besides runs: name on the wire -> module and class of the request, and of what comes of it.
@@ -101,7 +102,7 @@ def _experiment(data: Any) -> Experiment:
     for field in dataclasses.fields(made):
         value = getattr(made, field.name)
         numbers = value if isinstance(value, tuple) else (value,)
-        most = MOST_TOGETHER if field.name == "at_once" else 2**31 if field.name.endswith(("_ids", "seed")) else MOST
+        most = BOUNDS.get(field.name, 2**31 if field.name.endswith(("_ids", "seed")) else MOST)
         if any(isinstance(n, (int, float)) and not 0 <= n <= most for n in numbers):
             raise SettingsError(f"experiment.{field.name} is {str(value)[:40]}: take numbers from 0 to {most:,}.")
     if made.total > MOST:

@@ -100,8 +100,9 @@ def test_what_was_started_in_a_cluster_that_is_there_stays(started):
     assert serve_cli.main(["--replicas", "2-8", "--gpus", "0.5", "--device", "cuda", "--address", "auto"], wait=pytest.fail) == 0
     assert started["plan"].replicas == (2, 8) and started["plan"].gpus == 0.5 and started["stops"] == 0
     options = started["plan"].options
-    assert options["autoscaling_config"] | {"min_replicas": 2, "max_replicas": 8, "target_ongoing_requests": 8} == (
-        options["autoscaling_config"]
+    assert (
+        options["autoscaling_config"] | {"min_replicas": 2, "max_replicas": 8, "target_ongoing_requests": 8}
+        == (options["autoscaling_config"])
     )
     assert options["ray_actor_options"] == {"num_cpus": 1, "num_gpus": 0.5} and "num_replicas" not in options
 
@@ -164,7 +165,11 @@ def test_what_a_cluster_does_not_have_is_said_and_not_waited_for():
 
 def test_a_replica_gets_a_gpu_where_there_are_any():
     assert cluster._placed(cluster.Plan(), {"GPU": 4.0, "CPU": 8.0}).gpus == 1.0
-    assert cluster._placed(cluster.Plan(), {"CPU": 8.0}).gpus == cluster._placed(cluster.Plan(device="cpu"), {"GPU": 4.0, "CPU": 8.0}).gpus == 0
+    assert (
+        cluster._placed(cluster.Plan(), {"CPU": 8.0}).gpus
+        == cluster._placed(cluster.Plan(device="cpu"), {"GPU": 4.0, "CPU": 8.0}).gpus
+        == 0
+    )
 
 
 def test_a_port_that_is_taken_is_said():

@@ -2,10 +2,10 @@
 
     python -m tests.load.cluster_of_40 --replicas 1 2 --sessions 40 --waves 2
 
-What an app does for each tab is done here without its pages: a lease on the remote engine, a request, its rounds as they come. Every
-replica has one thread. Two replicas on the cores of one machine cannot be twice as fast where other work has those cores, so what is
-compared is what the runs cost: tokens for each second of a processor that the replicas used. Prints a report as JSON for each number
-of replicas. To load the whole app as well, start it with SPECDEC_ENGINE and use `class_of_40`.
+What an app does for each tab is done here without its pages: a lease on the remote engine, a request, its rounds as they come.
+Every replica has one thread. Two replicas on the cores of one machine cannot be twice as fast where other work has those cores, so
+what is compared is what the runs cost: tokens for each second of a processor that the replicas used. Prints a report as JSON for
+each number of replicas. To load the whole app as well, set SPECDEC_ENGINE and use `class_of_40`.
 """
 
 from __future__ import annotations
