@@ -106,6 +106,7 @@ class Pair:
             dtype=self.dtype,
             vocabulary=self.vocabulary,
             context=self.context,
+            held=getattr(self.target, "held", None),
         )
 
 
