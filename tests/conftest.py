@@ -17,6 +17,7 @@ if workers := int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "0")):  # they sha
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // workers)))
 
 
+@pytest.hookimpl(tryfirst=True)  # before the groups are read
 def pytest_collection_modifyitems(items):
     """For several workers: a file stays together, for what its tests share is dear. The browser tests are one group, with one server
     and one browser, and begin first, for they take longest."""
