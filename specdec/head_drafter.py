@@ -18,6 +18,7 @@ from torch import Tensor
 from specdec.drafters import NOTHING, Drafter, Proposal, Request
 from specdec.errors import ModelError, PairError
 from specdec.head import AttachedHead, HeadShape
+from specdec.kernels import drafting
 from specdec.passes import Pass
 from specdec.reduced import ReducedVocabulary, TargetTables, fill, read_drafter
 from specdec.runner import token_ids
@@ -57,19 +58,21 @@ class AttachedHeadRunner:
         head = head.to(device).float()
         # The target shows its last layer behind the final norm, gain included: take the gain back out.
         self.last_gain = target.final_gain
-        self.fuse = head.fuse.weight.T.contiguous()
-        self.join = torch.cat(
-            [(head.join_feature.weight * head.feature_gain).T, (head.join_token.weight * head.token_gain).T]
-        ).contiguous()
-        self.project = (torch.cat([head.query.weight, head.key_value.weight]) * head.attention_gain).T.contiguous()
-        self.mix = head.mix.weight.T.contiguous()
-        self.gate_up = (torch.cat([head.gate.weight, head.up.weight]) * head.inner_gain).T.contiguous()
-        self.down = head.down.weight.T.contiguous()
-        self.rows = (self.embedding[self.vocabulary.ids].float() * head.final_gain).T.contiguous()
+        # [out, in] each, the gains of the norms in front taken in.
+        weights = {
+            "join": torch.cat([head.join_feature.weight * head.feature_gain, head.join_token.weight * head.token_gain], 1),
+            "project": torch.cat([head.query.weight, head.key_value.weight]) * head.attention_gain,
+            "mix": head.mix.weight,
+            "gate_up": torch.cat([head.gate.weight, head.up.weight]) * head.inner_gain,
+            "down": head.down.weight,
+            "rows": self.embedding[self.vocabulary.ids].float() * head.final_gain,
+        }
+        self.fuse = drafting(head.fuse.weight)
+        self.join, self.project, self.mix, self.gate_up, self.down, self.rows = map(drafting, weights.values())
         self.cos, self.sin = head.angles(torch.arange(512, device=device))
         self._angles = head.angles
         self.parameters = sum(weight.numel() for weight in head.parameters())
-        self.parameters_read = sum(w.numel() for w in (self.join, self.project, self.mix, self.gate_up, self.down, self.rows))
+        self.parameters_read = sum(w.numel() for w in weights.values())
 
     def rotary(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
         """cos and sin [stop − start, 1, size] of the slots."""
@@ -83,7 +86,7 @@ class AttachedHeadRunner:
         width = (self.shape.width,)
         early = F.rms_norm(states[:, :-1], width, eps=1e-6)
         last = states[:, -1:] / self.last_gain
-        return torch.cat([early, last], 1).flatten(1) @ self.fuse
+        return self.fuse(torch.cat([early, last], 1).flatten(1))
 
 
     @torch.inference_mode()
@@ -96,7 +99,7 @@ class AttachedHeadRunner:
 
     def logits(self, features: Tensor) -> Tensor:
         """Own features [k, d] -> logits [k, n] over the draft vocabulary."""
-        return F.rms_norm(features, (self.shape.width,), eps=1e-6) @ self.rows
+        return self.rows(F.rms_norm(features, (self.shape.width,), eps=1e-6))
 
     @torch.inference_mode()
     def advance(self, parts: list[tuple[HeadSequence, Tensor, Sequence[int]]]) -> Tensor:
@@ -109,8 +112,8 @@ class AttachedHeadRunner:
         features = parts[0][1] if len(parts) == 1 else torch.cat([features for _, features, _ in parts])
         tokens = token_ids([token for _, _, tokens in parts for token in tokens], self.device)
         embedded = self.embedding[tokens].float()
-        stream = torch.cat([F.rms_norm(features, width, eps=1e-6), F.rms_norm(embedded, width, eps=1e-6)], 1) @ self.join
-        joint = (F.rms_norm(stream, width, eps=1e-6) @ self.project).view(len(stream), -1, self.size)
+        stream = self.join(torch.cat([F.rms_norm(features, width, eps=1e-6), F.rms_norm(embedded, width, eps=1e-6)], 1))
+        joint = self.project(F.rms_norm(stream, width, eps=1e-6)).view(len(stream), -1, self.size)
         # The first slot is the one of position 1.
         angles = [self.rotary(sequence.length + 1, sequence.length + 1 + n) for (sequence, _, _), n in zip(parts, counts, strict=True)]
         cos, sin = angles[0] if len(parts) == 1 else (torch.cat(part) for part in zip(*angles, strict=True))
@@ -123,9 +126,9 @@ class AttachedHeadRunner:
             mixed.append(sequence.attend(turned[stop - 1, : shape.heads]))
             ends.append(stop - 1)
             start = stop
-        last = (stream[-1:] if len(parts) == 1 else stream[ends]) + torch.cat(mixed) @ self.mix
-        gate, up = (F.rms_norm(last, width, eps=1e-6) @ self.gate_up).chunk(2, -1)
-        return last + (F.silu(gate) * up) @ self.down
+        last = (stream[-1:] if len(parts) == 1 else stream[ends]) + self.mix(torch.cat(mixed))
+        gate, up = self.gate_up(F.rms_norm(last, width, eps=1e-6)).chunk(2, -1)
+        return last + self.down(F.silu(gate) * up)
 
 
 class HeadSequence:

@@ -76,7 +76,7 @@ KERNELS: dict[str, Callable[[Tensor], Product]] = {
     "stored-transposed": _stored_transposed,
     "stock": _stock,
 }
-COPYING = ("packed", "stored-transposed")
+COPYING = ("packed", "stored-transposed", "half")
 
 
 def _float16(weight: Tensor) -> Product:
@@ -94,14 +94,32 @@ def _int8(weight: Tensor) -> Product:
     return lambda x: torch._weight_int8pack_mm(x.bfloat16(), whole, scale).float()
 
 
+# For weights that float16 holds without rounding, see `fits_half`: half the bytes to read, and the same product.
+HALF: dict[str, Callable[[Tensor], Product]] = {"half": _float16}
+
 # Weights held in fewer bits than the model's own: another target, which must be called so.
 REDUCED: dict[str, Callable[[Tensor], Product]] = {"float16": _float16, "int8": _int8}
+
+
+def drafting(weight: Tensor) -> Product:
+    """The product with `weight` [out, in] of a drafter, rounded to 16 bits, and held in them on a CPU that can. That is no matter of
+    exactness: q is whatever the drafter draws from."""
+    weight = weight.half().float()
+    if weight.device.type == "cpu":
+        try:
+            made = _float16(weight)
+            made(torch.zeros(1, weight.shape[1]))
+            return made
+        except (RuntimeError, AttributeError, NotImplementedError):
+            pass  # this build of torch does not have it
+    stored = weight.t().contiguous()
+    return lambda x: x @ stored
 
 
 def product(plan: str, weight: Tensor) -> Product:
     """The product with `weight` [out, in] by `plan`: the name of a kernel, or one for each band, joined by slashes."""
     names = plan.split("/")
-    made = {name: KERNELS[name](weight) for name in names}
+    made = {name: (KERNELS | HALF)[name](weight) for name in names}
     if len(made) == 1:
         return made[names[0]]
     by_rows = [made[names[bisect_right(BANDS, n) - 1]] for n in range(1, BANDS[-1] + 1)]
@@ -120,16 +138,22 @@ def choose(weights: Sequence[Tensor], *, cache: Path | None = None, two_copies: 
 
     cache: a JSON file that keeps the choice for this machine. two_copies: whether there is memory for the weights twice.
     """
-    key = _machine_key(weights[0]) + (" two copies" if two_copies else "")
+    candidates = KERNELS | (HALF if all(map(fits_half, weights)) else {})
+    key = _machine_key(weights[0]) + (" two copies" if two_copies else "") + (" or half" if len(candidates) > len(KERNELS) else "")
     known = _read(cache)
     kept, load = known.get(key), _load()
     if isinstance(kept, dict) and kept.get("load", 0.0) <= load + QUIETER:
         plan = str(kept.get("plan"))
-        if all(name in KERNELS for name in plan.split("/")):
+        if all(name in candidates for name in plan.split("/")):
             return plan
-    best = _best_plan(_best_times(_some_of(weights)), two_copies=two_copies)
+    best = _best_plan(_best_times(_some_of(weights), candidates), two_copies=two_copies)
     _write(cache, {**known, key: {"plan": best, "load": load}})
     return best
+
+
+def fits_half(weight: Tensor) -> bool:
+    """Whether float16 holds every number of `weight` without rounding."""
+    return weight.dtype == torch.float32 and torch.equal(weight.half().float(), weight)
 
 
 def _load() -> float:
@@ -159,12 +183,12 @@ def _some_of(weights: Sequence[Tensor]) -> list[Tensor]:
     return [w if len(w) <= rows else w[: rows // 64 * 64] for w in weights[:count]]
 
 
-def _best_times(weights: Sequence[Tensor]) -> dict[str, list[float]]:
+def _best_times(weights: Sequence[Tensor], candidates: dict[str, Callable[[Tensor], Product]]) -> dict[str, list[float]]:
     """Kernel -> the shortest time of a pass over all weights, in each band. They take turns, so that a busy moment of the machine
     hits all alike."""
     products: dict[str, list[Product]] = {}
     inputs = [torch.randn(rows, weights[0].shape[1], dtype=weights[0].dtype) for rows in ROWS_MEASURED]
-    for name, make in KERNELS.items():
+    for name, make in candidates.items():
         try:
             products[name] = [make(w) for w in weights]
             products[name][0](inputs[0])

@@ -48,6 +48,8 @@ def supports(model: Any) -> bool:
 
 @dataclass(frozen=True)
 class _Layer:
+    qkv_gain: Tensor | None
+    gate_gain: Tensor | None
     qkv: kernels.Product
     qkv_bias: Tensor | None
     q_norm: Tensor | None
@@ -88,6 +90,13 @@ class LlamaRunner(Runner):
             self._rotations = self._make_rotations()
 
     @property
+    def held(self) -> str | None:
+        """The number format in which all weights are held, where it is shorter than the one that is computed in."""
+        if self.weights == "float32" and set(self.kernels.values()) == {"half"}:
+            return "float16"
+        return None
+
+    @property
     def device(self) -> torch.device:
         return self.embedding.device
 
@@ -105,10 +114,11 @@ class LlamaRunner(Runner):
     def final_norm(self, x: Tensor) -> Tensor:
         return F.rms_norm(x, (self.width,), self.norm, self.epsilon)
 
-    def _normed(self, x: Tensor) -> Tensor:
-        """x [n, width] divided by √(Σx² + width·ε): RMS norm but for a factor of √width and the gain, which are in the weights that
-        come next. Three small operations for the seven of `F.rms_norm`."""
-        return x / torch.hypot(torch.linalg.vector_norm(x, dim=-1, keepdim=True), self._norm_floor)
+    def _normed(self, x: Tensor, gain: Tensor | None) -> Tensor:
+        """x [n, width] divided by √(Σx² + width·ε), times `gain` where there is one: RMS norm, but for what is in the weights that
+        come next. A few small operations for the seven of `F.rms_norm`."""
+        normed = x / torch.hypot(torch.linalg.vector_norm(x, dim=-1, keepdim=True), self._norm_floor)
+        return normed if gain is None else normed.mul_(gain)
 
     def _take_weights(self, model: Any, kernel_cache: Path | None) -> None:
         body = model.model
@@ -118,17 +128,21 @@ class LlamaRunner(Runner):
         scale = self.head_width**-0.5
         pairs = _pairs_side_by_side(self.head_width)
         parts: dict[str, list[Tensor]] = {"qkv": [], "out": [], "gate_up": [], "down": []}
+        # The gains of the norms go into the weights behind them, see `_normed`; where 16 bits hold the weights exactly they stay out,
+        # for that is worth more.
+        apart = self.weights == "float32" and kernels.fits_half(body.layers[0].self_attn.q_proj.weight)
+        gains: list[tuple[Tensor, Tensor]] = []
+        self._query_scale, scale = (scale, 1.0) if apart else (1.0, scale)
         for layer in body.layers:
             attention, mlp = layer.self_attn, layer.mlp
             q, k, v = attention.q_proj.weight, attention.k_proj.weight, attention.v_proj.weight
             normed = hasattr(attention, "q_norm")  # then scaling before the norm would be undone by it
             q = _permute_heads(q, self.heads, pairs) * (1.0 if normed else scale)
-            # The gains of the norms in front, see `_normed`.
-            gain = layer.input_layernorm.weight * self.width**0.5
-            parts["qkv"].append(torch.cat([q, _permute_heads(k, self.groups, pairs), v]) * gain)
+            gains.append(tuple(n.weight * self.width**0.5 for n in (layer.input_layernorm, layer.post_attention_layernorm)))
+            before, behind = (1.0, 1.0) if apart else gains[-1]
+            parts["qkv"].append(torch.cat([q, _permute_heads(k, self.groups, pairs), v]) * before)
             parts["out"].append(attention.o_proj.weight)
-            gain = layer.post_attention_layernorm.weight * self.width**0.5
-            parts["gate_up"].append(torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight]) * gain)
+            parts["gate_up"].append(torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight]) * behind)
             parts["down"].append(mlp.down_proj.weight)
         two_copies = kernels.room_for_two(sum(p.numel() * p.element_size() for p in model.parameters()))
         products: dict[str, list[kernels.Product]] = {}
@@ -138,9 +152,11 @@ class LlamaRunner(Runner):
         [self._head] = self._products("head", [model.lm_head.weight], kernel_cache, two_copies)
         self._stack = [
             _Layer(
+                qkv_gain=gains[i][0] if apart else None,
+                gate_gain=gains[i][1] if apart else None,
                 qkv=products["qkv"][i],
                 qkv_bias=self._qkv_bias(layer.self_attn, pairs, scale),
-                q_norm=_norm_weight(layer.self_attn, "q_norm", pairs, scale),
+                q_norm=_norm_weight(layer.self_attn, "q_norm", pairs, self.head_width**-0.5),
                 k_norm=_norm_weight(layer.self_attn, "k_norm", pairs, 1.0),
                 out=products["out"][i],
                 out_bias=None if layer.self_attn.o_proj.bias is None else layer.self_attn.o_proj.bias.detach(),
@@ -221,14 +237,14 @@ class LlamaRunner(Runner):
         for index, layer in enumerate(self._stack[:layers]):
             if index in keep_hidden:
                 keep_hidden[index] = x
-            qkv = self._project(layer, self._normed(x), rotations)
+            qkv = self._project(layer, self._normed(x, layer.qkv_gain), rotations)
             seen = [
                 self._see(own, mask, part.sequence.cache[index], part.start)
                 for part, mask, own in zip(parts, masks, qkv.split(counts) if len(parts) > 1 else (qkv,), strict=True)
             ]
             out = layer.out((seen[0] if len(seen) == 1 else torch.cat(seen)).reshape(len(x), self.heads * self.head_width))
             x = x + (out if layer.out_bias is None else out + layer.out_bias)
-            gate, up = layer.gate_up(self._normed(x)).chunk(2, dim=-1)
+            gate, up = layer.gate_up(self._normed(x, layer.gate_gain)).chunk(2, dim=-1)
             x = x + layer.down(F.silu(gate) * up)
         return x
 
@@ -243,6 +259,8 @@ class LlamaRunner(Runner):
             q, k, v = qkv.split([heads, groups, groups], dim=1)
             q = F.rms_norm(q, (width,), layer.q_norm, self.epsilon)
             qkv = torch.cat([q, F.rms_norm(k, (width,), layer.k_norm, self.epsilon), v], dim=1)
+        elif self._query_scale != 1.0:
+            qkv[:, :heads].mul_(self._query_scale)
         # In place: the product is fresh memory that nobody else holds.
         torch.view_as_complex(qkv[:, : heads + groups].view(n, heads + groups, width // 2, 2)).mul_(rotations)
         return qkv

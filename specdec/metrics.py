@@ -217,7 +217,7 @@ def memory_floor(trace: Trace) -> float | None:
 
     None where the bandwidth was not measured.
     """
-    width = {**BYTES_PER_WEIGHT, "int8": 1}.get(trace.pair.dtype)
+    width = {**BYTES_PER_WEIGHT, "int8": 1}.get(trace.pair.held or trace.pair.dtype)
     if not trace.read_bandwidth or width is None:
         return None
     return trace.pair.target_parameters * width / trace.read_bandwidth

@@ -108,6 +108,7 @@ class Pair:
             dtype=self.dtype,
             vocabulary=self.vocabulary,
             context=self.context,
+            held=getattr(self.target, "held", None),
         )
 
 

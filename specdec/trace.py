@@ -223,7 +223,9 @@ class Totals:
 
 @dataclass(frozen=True, kw_only=True)
 class PairInfo:
-    """Which models made the run. draft is None for a drafter that needs no model of its own."""
+    """Which models made the run. draft is None for a drafter that needs no model of its own. dtype: the number format that the target
+    computes in. held: the one that its weights are held in, where that is shorter and holds them without rounding.
+    """
 
     name: str
     target: str
@@ -233,6 +235,7 @@ class PairInfo:
     dtype: str
     vocabulary: int
     context: int
+    held: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,18 @@ import pytest
 from browsers import chromium, server  # noqa: F401  fixtures of the browser tests
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test may ask a hub; those that pretend to replace the client
+if workers := int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "0")):  # they share the cores; this comes before torch is imported
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // workers)))
+
+
+@pytest.hookimpl(tryfirst=True)  # before the groups are read
+def pytest_collection_modifyitems(items):
+    """For several workers: a file stays together, for what its tests share is dear. The browser tests are one group, with one server
+    and one browser, and begin first, for they take longest."""
+    items.sort(key=lambda item: item.get_closest_marker("browser") is None)
+    for item in items:
+        group = "browser" if item.get_closest_marker("browser") else item.path.stem
+        item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture(scope="session")

@@ -128,7 +128,8 @@ def _converted_hash(gguf: Path, folder: Path) -> tuple[str, int]:
     from safetensors.torch import save_file
 
     scratch = folder / "scratch.safetensors"
-    save_file(dict(GGUF(gguf).llama_weights()), scratch, metadata={"format": "pt"})
+    weights = {name: weight.half() if weight.ndim == 2 else weight for name, weight in GGUF(gguf).llama_weights()}
+    save_file(weights, scratch, metadata={"format": "pt"})
     found = digest(scratch), scratch.stat().st_size
     scratch.unlink()
     return found

@@ -208,7 +208,7 @@ SAMPLED = Settings(temperature=0.9, top_p=0.95, raw=True, max_new_tokens=24, dra
         (Runner, SAMPLED.replace(top_k=7, seed=5)),
         (fastest_runner, SAMPLED),
     ],
-    ids=str,
+    ids=["static, sampled", "static, greedy", "eager, top-k", "fastest, sampled"],
 )
 def test_runs_are_the_same_to_the_last_digit(runner, settings, monkeypatch):
     pair = related_pair()

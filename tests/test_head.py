@@ -10,6 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from specdec import kernels
 from specdec.attached import DRAFT_FILE, FOLDER, HEAD_FILE, with_trained_drafters
 from specdec.decoding import generate, plain, stream
 from specdec.draft_runner import SmallDraftRunner, load_draft
@@ -88,9 +89,33 @@ def tables_of(width=32, size=90):
 # Training and drafting compute the same
 
 
+@pytest.fixture
+def unrounded(monkeypatch):
+    """Drafters over float32 weights, to be compared with the training."""
+    for place in ("head_drafter", "draft_runner"):
+        monkeypatch.setattr(f"specdec.{place}.drafting", lambda weight: lambda x: x @ weight.T)
+
+
+@pytest.mark.parametrize("kind", ["half", "without half"])
+@torch.no_grad()
+def test_a_drafter_multiplies_with_its_weights_in_16_bits(monkeypatch, kind):
+    torch.manual_seed(2)
+    if kind == "without half":
+
+        def missing(weight):
+            raise RuntimeError("this build of torch has no such product")
+
+        monkeypatch.setattr(kernels, "_float16", missing)
+    weight, x = torch.randn(48, 64), torch.randn(5, 64)
+    product = kernels.drafting(weight)
+    assert torch.allclose(product(x), x @ weight.half().float().T, atol=1e-4)
+    assert not torch.allclose(product(x), x @ weight.T, atol=1e-4)
+    assert torch.allclose(torch.cat([product(row[None]) for row in x]), product(x), atol=1e-5)
+
+
 @pytest.mark.parametrize("newest", [5, 6, 9])
 @torch.no_grad()
-def test_drafting_step_by_step_is_the_roll_out_of_the_training(newest):
+def test_drafting_step_by_step_is_the_roll_out_of_the_training(unrounded, newest):
     tables, head = tables_of(), scrambled(AttachedHead(HEAD))
     ids, count, shared = torch.arange(0, 90, 2), 12, 4
     hidden, tokens = torch.randn(count, 2, 32), torch.randint(0, 90, (count,))
@@ -117,7 +142,7 @@ def test_drafting_step_by_step_is_the_roll_out_of_the_training(newest):
 
 
 @torch.no_grad()
-def test_the_draft_model_answers_token_by_token_as_in_training_and_rolls_back():
+def test_the_draft_model_answers_token_by_token_as_in_training_and_rolls_back(unrounded):
     tables, network = tables_of(), scrambled(SmallDraft(DRAFT))
     ids, tokens = torch.arange(1, 90, 2), torch.randint(0, 90, (11,))
     expected = network(tables.embedding[tokens[4:]][None], tables.embedding[tokens[:4]])[0] @ tables.embedding[ids].T

@@ -49,12 +49,33 @@ EVERY_KERNEL = [pytest.param(n, marks=needs_onednn if n == "packed" else ()) for
 MIXED = "batched/product-transposed/stock/product-transposed/stored-transposed"
 
 
-@pytest.mark.parametrize("kernel", [*EVERY_KERNEL, MIXED])
+def has_half() -> bool:
+    try:
+        return kernels.HALF["half"](torch.ones(8, 8))(torch.ones(1, 8)).item is not None
+    except (RuntimeError, AttributeError, NotImplementedError):
+        return False
+
+
+needs_half = pytest.mark.skipif(not has_half(), reason="this build of torch multiplies no float16 weights with float32 inputs")
+
+
+def in_16_bits(model):
+    """The same model with matrices that float16 holds without rounding; its vectors stay what they are."""
+    for parameter in model.parameters():
+        if parameter.ndim == 2:
+            parameter.data = parameter.data.half().float()
+    return model
+
+
+@pytest.mark.parametrize("kernel", [*EVERY_KERNEL, MIXED, pytest.param("half", marks=needs_half)])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_logits_hidden_states_and_exits_are_those_of_the_eager_runner(family, kernel, monkeypatch):
     """With each kernel: which one a machine takes is measured, so all must be right."""
     monkeypatch.setattr(kernels, "choose", lambda weights, **options: kernel)
     model = build(family)
+    if kernel == "half":
+        model = in_16_bits(model)
+        monkeypatch.setattr(kernels, "choose", lambda weights, **options: kernel if all(map(kernels.fits_half, weights)) else "")
     assert supports(model)
     lean = LlamaRunner(model).open(hidden_layers=(0, 1, 3))
     eager = Runner(model).open(hidden_layers=(0, 1, 3))
@@ -148,6 +169,24 @@ def test_a_second_copy_of_the_weights_must_pay():
     assert kernels._best_plan({**times, "batched": [0.99, 4, 4, 9, 9]}, two_copies=True) == "packed"
     del times["packed"]
     assert kernels._best_plan(times, two_copies=True) == "batched/stock/stock/stock/stock"
+
+
+@needs_half
+def test_half_is_only_for_weights_that_16_bits_hold_exactly(tmp_path, monkeypatch):
+    monkeypatch.setattr(kernels, "_time", lambda products, x: 1.0 if products[0] in halves else 2.0)
+    halves = []
+    make = kernels.HALF["half"]
+    monkeypatch.setitem(kernels.HALF, "half", lambda weight: halves.append(make(weight)) or halves[-1])
+    torch.manual_seed(4)
+    model, exact = build("llama"), in_16_bits(build("llama"))
+    rounded, held = (LlamaRunner(m, kernel_cache=tmp_path / "kernels.json") for m in (model, exact))
+    assert "half" not in rounded.kernels.values() and rounded.held is None
+    assert set(held.kernels.values()) == {"half"} and held.held == "float16"
+    tiny = torch.full((8, 8), 1e-9)  # would become 0
+    assert not kernels.fits_half(tiny) and not kernels.fits_half(torch.full((8, 8), 1e6)) and kernels.fits_half(torch.eye(8))
+    plain, together = held.open(), held.open()
+    steps = torch.cat([plain.forward([token]) for token in TEXT])
+    torch.testing.assert_close(together.forward(TEXT), steps, atol=2e-5, rtol=2e-4)
 
 
 @needs_onednn

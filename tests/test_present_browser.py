@@ -55,15 +55,9 @@ def at_card(page, number: int) -> None:
 
 
 def press_for(page, key: str, wanted) -> None:
-    """Press a key that brings something; once more if the page was just drawn anew and has not seen it, as a person would."""
-    from playwright.sync_api import TimeoutError as Waited
-
+    """Press a key that brings something; once, however busy the page is."""
     page.keyboard.press(key)
-    try:
-        wanted.wait_for(timeout=15_000)
-    except Waited:
-        page.keyboard.press(key)
-        wanted.wait_for()
+    wanted.wait_for()
 
 
 def lead(page, key: str, number: int) -> None:

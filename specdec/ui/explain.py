@@ -264,7 +264,8 @@ def origin_text(trace: Trace) -> str:
     if not s.greedy:
         warp += [f"top-k {s.top_k}"] * bool(s.top_k) + [localised(f"top-p {s.top_p:g}")] * (s.top_p < 1)
         warp += [text("origin.seed", n=s.seed)]
-    where = text("origin.device", dtype=pair.dtype, device=trace.device)
+    dtype = text("origin.held", dtype=pair.dtype, held=pair.held) if pair.held else pair.dtype
+    where = text("origin.device", dtype=dtype, device=trace.device)
     return " · ".join([models, *how, *warp, where, day(trace.created)])
 
 
