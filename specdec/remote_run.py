@@ -199,6 +199,7 @@ class Following:
     def _round(self, new: Any, number: int, rounds: list[Any]) -> None:
         job = self.job
         self._calm()
+        self._begin()  # a short run may be over before its state was ever told
         if job.first_round is None:
             job.first_round = time.time()
         if number == len(rounds):
@@ -213,10 +214,14 @@ class Following:
         if self.job.message == ASKED:
             self.job.message = ""
 
+    def _begin(self) -> None:
+        if self.job.state == "queued":
+            self.job.position, self.job.started, self.job.progress, self.job.state = 0, time.time(), None, "running"
+
     def _stand(self, event: dict[str, Any]) -> None:
         job = self.job
-        if event["state"] == "running" and job.state == "queued":
-            job.state, job.started, job.position = "running", time.time(), 0
+        if event["state"] == "running":
+            self._begin()
         # A run that begins again on another machine waits there, but for the viewer it goes on.
         job.position = int(event["position"]) if job.state == "queued" else 0
         job.ahead, job.due = int(event["ahead"]), None if event["due"] is None else time.time() + float(event["due"])

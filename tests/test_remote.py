@@ -12,8 +12,8 @@ import time
 import pytest
 from machines import Machines, alone, same_but_times, until
 
+from specdec import endpoint, remote, remote_run, wire
 from specdec import engine as engine_module
-from specdec import remote, remote_run, wire
 from specdec.engine import BusyError, Lease, Limits, RunRequest
 from specdec.errors import SettingsError
 from specdec.experiments import Guesses
@@ -203,7 +203,9 @@ def test_another_machine_that_decodes_something_else_ends_the_run_with_what_was_
 
 
 def test_a_machine_that_falls_silent_is_given_up(machines, tiny_pair, monkeypatch):
-    monkeypatch.setattr(remote_run, "SILENCE", 1.5)
+    monkeypatch.setattr(endpoint, "SIGN", 0.1)
+    monkeypatch.setattr(remote_run, "SILENCE", 0.8)
+    monkeypatch.setattr(remote_run, "PAUSES", (0.1, 0.1, 0.1))
     there, engine = machines(tiny_pair(), tiny_pair())
     there.each[0].permits = threading.Semaphore(3)
     job = engine.submit(RunRequest(prompt="Hello", settings=SAMPLED), owner="a")
@@ -223,14 +225,15 @@ def test_a_machine_whose_worker_hangs_says_so_and_another_one_goes_on(machines, 
 
 
 def test_a_run_that_waits_long_in_a_queue_is_not_lost(machines, tiny_pair, monkeypatch):
-    monkeypatch.setattr(remote_run, "SILENCE", 1.5)  # signs of life come every second
+    monkeypatch.setattr(endpoint, "SIGN", 0.1)  # seconds between signs of life
+    monkeypatch.setattr(remote_run, "SILENCE", 0.8)
     there, engine = machines(tiny_pair(), limits=Limits(at_once=1))
     there.each[0].permits = threading.Semaphore(1)
     first = engine.submit(RunRequest(prompt="Hello", settings=SAMPLED), owner="a")
     until(lambda: first.rounds)
     second = engine.submit(RunRequest(prompt="Hello", settings=SAMPLED), owner="b")
     until(lambda: second.position == 1)
-    time.sleep(2.5)
+    time.sleep(1.2)
     assert second.state == "queued" and second.position == 1 and engine.queue_length == 1
     there.each[0].permits.release(1000)
     assert ended(first).state == ended(second).state == "done"
