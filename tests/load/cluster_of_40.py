@@ -46,6 +46,7 @@ class Report:
     lost: list[str] = field(default_factory=list)
     seconds: float = 0.0
     new_tokens: int = 0
+    rounds: int = 0
     waits: list[float] = field(default_factory=list)
     spans: list[float] = field(default_factory=list)
     alone: list[float] = field(default_factory=list)
@@ -69,6 +70,7 @@ class Report:
             "replica_cpu_seconds": self.used,
             "front_cpu_seconds": self.front,
             "cores_used": self.used / self.seconds if self.seconds else 0.0,
+            "rounds_per_second": self.rounds / self.seconds if self.seconds else 0.0,
             "tokens_per_cpu_second": self.new_tokens / self.used if self.used else 0.0,
         }
         plain = {"replicas": self.replicas, "sessions": self.sessions, "tokens": self.tokens, "completed": self.completed}
@@ -130,6 +132,7 @@ def wave(engine: RemoteEngine, report: Report, number: int) -> None:
             continue
         report.completed += 1
         report.new_tokens += len(job.trace.output_ids)
+        report.rounds += len(job.rounds)
         report.waits.append(job.first_round - job.created)
         report.spans.append(job.finished - job.created)
         machine = made.made.get(job.id, "")
