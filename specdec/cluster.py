@@ -38,11 +38,12 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 class Plan:
     """What to start. replicas: fewest and most. gpus: of one replica, also a part of one; 0 for the CPU, None for a whole one where
     the cluster has any. threads: of one replica on the CPU. busy: runs of one replica from which on another one is wanted. device,
-    split: see `specdec.models.load_pair`."""
+    dtype, split: see `specdec.models.load_pair`."""
 
     replicas: tuple[int, int] = (1, 1)
     pairs: tuple[str, ...] = ("embedded",)
     device: str = "auto"
+    dtype: str = "auto"
     split: str = ""
     gpus: float | None = None
     threads: int = 1
@@ -106,7 +107,7 @@ class Machine:
 
             torch.set_num_threads(plan.threads)
         os.environ["SPECDEC_PAIRS"] = ",".join(plan.pairs)  # the loader asks for it
-        self.engine = Engine(partial(load, device=plan.device, split=plan.split), limits=plan.limits)
+        self.engine = Engine(partial(load, device=plan.device, dtype=plan.dtype, split=plan.split), limits=plan.limits)
         self.endpoint = Endpoint(self.engine, pairs=plan.pairs, token=plan.token)
         self.engine.preload(plan.pairs[0])
         end = time.monotonic() + LOAD_SECONDS

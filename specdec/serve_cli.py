@@ -70,6 +70,7 @@ def plan_of(options: argparse.Namespace) -> cluster.Plan:
         replicas=(least, most),
         pairs=offered(environment),
         device=options.device,
+        dtype=options.dtype,
         split=options.split,
         gpus=gpus,
         threads=options.threads if options.threads is not None else max(1, cores // max(1, most)),
@@ -105,6 +106,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--replicas", default="1", metavar="N", help="how many engines, or N-M for as many as are needed (default 1)")
     add("--pairs", default="", metavar="NAMES", help="pairs that apps may ask for, with commas; the first is loaded at the start")
     add("--device", default="auto", metavar="D", help="auto, cpu, cuda or mps (default auto)")
+    add("--dtype", default="auto", choices=("auto", "float32", "bfloat16", "float16"), help="number format (default auto)")
     add("--gpus", type=float, metavar="N", help="of each replica, also a part of one: 0.5 (default: 1 where there are GPUs)")
     add("--split", default="", choices=("layers", "tensors"), help="a target that is larger than one GPU: see README")
     add("--threads", type=int, metavar="N", help="of each replica on the CPU (default: all cores, shared out)")

@@ -144,6 +144,7 @@ def test_a_run_whose_replica_is_killed_goes_on_at_the_round_where_the_viewer_was
     assert same(job.trace, whole) and job.trace.rounds == tuple(job.rounds)
 
 
+@pytest.mark.slow  # the killed replica has to be replaced first
 def test_a_run_whose_replica_hangs_goes_on_elsewhere_within_the_time_limit(engine, whole, monkeypatch):
     monkeypatch.setattr(remote_run, "SILENCE", 4.0)
     until(lambda: replicas() == 2, seconds=PATIENCE)  # the killed one has been replaced
