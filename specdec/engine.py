@@ -1,8 +1,8 @@
 """One loaded pair for many sessions: one worker thread, one queue, turns, stop, limits.
 
 A page never computes. It hands a `RunRequest` to `Engine.submit`, gets a `Job` and looks at it as often as it likes: the worker
-appends rounds to `job.rounds` while they happen. Requests and jobs are plain records, so that the worker can one day be
-another process or another machine. Nothing here imports torch: the loader does that, in the worker thread.
+appends rounds to `job.rounds` while they happen. Requests and jobs are plain records, so that the worker may as well be on another
+machine (`specdec.remote`). Nothing here imports torch: the loader does that, in the worker thread.
 
 Loading happens in the worker as well, therefore once, however many people arrive while it lasts.
 """

@@ -61,6 +61,8 @@ def plan_of(options: argparse.Namespace) -> cluster.Plan:
         raise SettingsError(f"--device is {options.device!r}: take auto, cpu, cuda or mps.")
     if options.split == "tensors":
         raise SettingsError("--split tensors takes one process for each GPU, which a replica has not: take --split layers.")
+    if options.split == "layers" and (options.gpus or 0) < 2:
+        raise SettingsError("--split layers lays a target over the GPUs of its replica, which takes two: give --gpus 2, or more.")
     gpus = 0.0 if options.gpus is None and options.device == "cpu" else options.gpus
     if options.device == "cpu" and gpus:
         raise SettingsError(f"--gpus {gpus:g} does not go with --device cpu: leave one of them out.")

@@ -131,6 +131,7 @@ def test_it_is_ended_whatever_ends_the_waiting(started):
         (["--device", "cpu", "--pairs", "nobody"], "SPECDEC_PAIRS names 'nobody'"),
         (["--device", "cpu", "--host", "0.0.0.0"], "set SPECDEC_ENGINE_TOKEN"),
         (["--device", "cuda", "--split", "tensors"], "layers"),
+        (["--device", "cuda", "--split", "layers", "--gpus", "1"], "give --gpus 2"),
     ],
 )
 def test_serve_refuses_what_cannot_be(options, words, started, monkeypatch):
