@@ -17,14 +17,9 @@ if workers := int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "0")):  # they sha
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // workers)))
 
 
-@pytest.hookimpl(tryfirst=True)  # before the groups are read
 def pytest_collection_modifyitems(items):
-    """For several workers: a file stays together, for what its tests share is dear. The browser tests are one group, with one server
-    and one browser, and begin first, for they take longest."""
+    """The browser tests begin first, for they take longest: with several workers, each takes the next file."""
     items.sort(key=lambda item: item.get_closest_marker("browser") is None)
-    for item in items:
-        group = "browser" if item.get_closest_marker("browser") else item.path.stem
-        item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture(scope="session")
