@@ -75,6 +75,7 @@ class Remote:
         if self.stop():
             self.engine.stop(job)
         if not job.active and job.trace is None and job.plain_trace is None:
+            self.engine.close()
             raise ModelError(job.message or "The run ended before it had begun: try again.")
         return self
 
@@ -87,6 +88,7 @@ class Remote:
                 shown += 1
                 yield round_
             if not active:
+                self.engine.close()
                 return
             if self.stop():
                 self.engine.stop(self.job)

@@ -241,7 +241,7 @@ def test_a_run_that_waits_long_in_a_queue_is_not_lost(machines, tiny_pair, monke
 
 
 def test_a_request_that_kills_machines_does_not_go_through_all_of_them(machines, tiny_pair, monkeypatch):
-    monkeypatch.setattr(remote_run, "DELAYS", (0.01,) * 8)
+    monkeypatch.setattr(remote_run, "PAUSES", (0.01,) * 3)
     there, engine = machines(*[tiny_pair()] * 6)
     for one in there.each:
         one.engine._start = lambda pair, request, stop, one=one: one.dead.set() or time.sleep(0.3)
