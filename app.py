@@ -31,6 +31,7 @@ sys.setswitchinterval(0.0005)
 
 try:
     PAIRS = offered(os.environ)
+    engine.shared()  # here, or at the address that SPECDEC_ENGINE gives
 except SettingsError as error:
     sys.exit(f"specdec: {error}")
 PRELOAD_DELAY = 3.0  # seconds; the first page comes before the models, and importing torch would slow it down

@@ -1,4 +1,4 @@
-"""The command line: `python -m specdec run | plain | race | models | fetch | train | bench`.
+"""The command line: `python -m specdec run | plain | race | models | fetch | serve | …`.
 
 What a person asked for goes to standard output, progress and complaints to standard error. Exit codes: 0 all went well; 1 the
 run is made and its trace could not be written where it should; 2 something in the request cannot be used (one line says what);
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import importlib
 import os
 import signal
@@ -19,7 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from specdec import cli_io, cli_print
+from specdec import cli_io, cli_print, cli_remote
 from specdec.errors import ModelError, SettingsError, SpecdecError
 from specdec.trace import Settings
 
@@ -31,6 +32,7 @@ FORWARDED = {
     "train": ("specdec.train", "train a drafter for the embedded target"),
     "measure": ("specdec.measure_cli", "measure drafters and draft lengths on your own tasks; a report says whether to adopt them"),
     "selfcheck": ("specdec.selfcheck_cli", "does it work on this machine? exactness, statistics, speed; run it first on a GPU"),
+    "serve": ("specdec.serve_cli", "decode for apps on other computers, with as many engines as there are GPUs (Ray Serve)"),
     "experiment": ("specdec.experiment_cli", "the measurements of the teaching pages, made again"),
     "bench": ("specdec.bench_cli", "measure plain and speculative decoding, and transformers' own, in turns"),
 }
@@ -137,8 +139,11 @@ def _add_run_options(parser: argparse.ArgumentParser, *, keep: str = "--trace") 
     add("--top-p", type=float, default=1.0, metavar="P", help="keep the smallest set with probability P; 1 keeps all (default 1)")
     add("--max-new-tokens", type=int, default=64, metavar="N", help="longest output (default 64)")
     add("--seed", type=int, default=0, metavar="N", help="of every random draw of the run (default 0)")
+    add("--engine", metavar="URL", help="decode on the machines at this address, see `serve` (default: SPECDEC_ENGINE, else here)")
     add("--device", default="auto", metavar="D", help="auto, cpu, cuda, cuda:N or mps (default auto)")
     add("--dtype", default="auto", metavar="D", help="auto, float32, bfloat16 or float16 (default auto)")
+    split = "a target larger than one GPU: its layers on several (layers) or, started by torchrun, its matrices (tensors)"
+    add("--split", choices=("layers", "tensors"), default="", help=split)
     add("--raw", action="store_true", help="continue the text as it stands, without the chat template")
     add(keep, dest="trace", metavar="FILE", help="write everything that was made to FILE as JSON")
     add("--json", action="store_true", help="print one JSON object with text and figures, and nothing else")
@@ -148,7 +153,11 @@ def _decode(chosen: argparse.Namespace) -> int:
     """`run` and `plain`. Everything that can be refused without a model is refused before one is loaded."""
     settings = _settings(chosen)
     trace_file = cli_io.check_place(chosen.trace) if chosen.trace else None
+    address = cli_remote.wanted(chosen)
     prompt = cli_io.read_prompt(chosen.prompt)
+    if address:
+        start = functools.partial(cli_remote.start, method=chosen.method, name=chosen.pair)
+        return _show_run(address, prompt, settings, start, chosen.json, trace_file)
     pair = _load(chosen)
     from specdec.decoding import stream, stream_plain
 
@@ -171,9 +180,22 @@ def _settings(chosen: argparse.Namespace) -> Settings:
     )
     if chosen.pair and (chosen.target or chosen.draft):
         raise SettingsError("--pair names both models, so --target and --draft do not go with it: give the one or the others.")
+    if chosen.split == "tensors":
+        _together(chosen, settings)
     if chosen.draft and not chosen.target:
         raise SettingsError(f"--draft {chosen.draft} has no --target to work for: give --target, too, or a --pair.")
     return settings
+
+
+def _together(chosen: argparse.Namespace, settings: Settings) -> None:
+    """One of several processes that decode the same: all must decide alike, and one of them speaks. Raises SettingsError."""
+    if settings.adaptive:
+        raise SettingsError(
+            "--draft-length auto goes by measured times, which differ between the processes of --split tensors: give a number."
+        )
+    if os.environ.get("RANK", "0") != "0":
+        chosen.trace = None
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - until the process ends
 
 
 def _load(chosen: argparse.Namespace) -> Any:
@@ -183,7 +205,13 @@ def _load(chosen: argparse.Namespace) -> Any:
         from specdec.models import load_pair
 
         return load_pair(
-            chosen.pair, target=chosen.target, draft=chosen.draft, device=chosen.device, dtype=chosen.dtype, progress=progress
+            chosen.pair,
+            target=chosen.target,
+            draft=chosen.draft,
+            device=chosen.device,
+            dtype=chosen.dtype,
+            **({"split": chosen.split} if chosen.split else {}),
+            progress=progress,
         )
 
 
@@ -191,25 +219,38 @@ def _race(chosen: argparse.Namespace) -> int:
     """Both methods after each other; the comparison on standard output, the race in a file if one was named."""
     settings = _settings(chosen)
     place = cli_io.check_place(chosen.trace, option="--out") if chosen.trace else None
+    address = cli_remote.wanted(chosen)
     prompt = cli_io.read_prompt(chosen.prompt)
-    pair = _load(chosen)
-    from specdec import cli_race, race_run
+    pair = None if address else _load(chosen)
+    from specdec import cli_race
 
-    with _stop_on_interrupt() as interrupted, cli_io.Progress(sys.stderr) as progress:
-        race = race_run.run(
-            pair,
-            prompt,
-            settings,
-            title=chosen.title,
-            stop=lambda: bool(interrupted),
-            progress=lambda method, tokens: progress(f"{method} decoding", tokens, settings.max_new_tokens),
-        )
+    with _stop_on_interrupt() as interrupted:
+        if address:
+            race = cli_remote.race(
+                address, prompt, settings, pair=chosen.pair, title=chosen.title, stop=lambda: bool(interrupted)
+            )
+        else:
+            race = _race_here(pair, prompt, settings, title=chosen.title, stop=lambda: bool(interrupted))
     code = 0 if place is None else _write(race.to_json(), place, what="race")
     (cli_race.print_json if chosen.json else cli_race.print_race)(race, sys.stdout)
     if interrupted:
         print("specdec: interrupted; this is what was made.", file=sys.stderr)
         return INTERRUPTED
     return code
+
+
+def _race_here(pair: Any, prompt: str, settings: Settings, *, title: str, stop: Callable[[], bool]) -> Any:
+    from specdec import race_run
+
+    with cli_io.Progress(sys.stderr) as progress:
+        return race_run.run(
+            pair,
+            prompt,
+            settings,
+            title=title,
+            stop=stop,
+            progress=lambda method, tokens: progress(f"{method} decoding", tokens, settings.max_new_tokens),
+        )
 
 
 def _show_run(pair: Any, prompt: str, settings: Settings, start: Callable, as_json: bool, trace_file: Path | None) -> int:
@@ -236,6 +277,8 @@ def _show_run(pair: Any, prompt: str, settings: Settings, start: Callable, as_js
     if interrupted:
         print("specdec: interrupted; this is what was made.", file=sys.stderr)
         return INTERRUPTED
+    if message := getattr(run, "message", ""):  # of a run on another machine that failed on its way
+        raise ModelError(message)
     return code
 
 

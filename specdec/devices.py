@@ -59,13 +59,16 @@ def choose_dtype(wanted: str, *, device: torch.device, parameters: int) -> str:
     return "float32"
 
 
-def require_memory(parameters: int, *, dtype: str, device: torch.device, title: str, stored: str = "bfloat16") -> None:
+def require_memory(
+    parameters: int, *, dtype: str, device: torch.device, title: str, stored: str = "bfloat16", free: int | None = None
+) -> None:
     """Raise ModelError, with the figures, when `parameters` weights in `dtype` do not fit into the free memory of `device`.
 
-    stored: the number format of the files. On a GPU it makes no difference: the weights are converted on their way there.
+    stored: the number format of the files. On a GPU it makes no difference: the weights are converted on their way there. free:
+    bytes, where it is not the memory of that one device that counts.
     """
     stored = stored if device.type == "cpu" else dtype
-    needed, free = memory_needed(parameters, dtype, stored=stored), free_memory(device)
+    needed, free = memory_needed(parameters, dtype, stored=stored), free_memory(device) if free is None else free
     if free is None or needed <= free:
         return
     remedies = ["close other programs", "take a smaller pair"]

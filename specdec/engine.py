@@ -1,8 +1,8 @@
 """One loaded pair for many sessions: one worker thread, one queue, turns, stop, limits.
 
 A page never computes. It hands a `RunRequest` to `Engine.submit`, gets a `Job` and looks at it as often as it likes: the worker
-appends rounds to `job.rounds` while they happen. Requests and jobs are plain records, so that the worker can one day be
-another process or another machine. Nothing here imports torch: the loader does that, in the worker thread.
+appends rounds to `job.rounds` while they happen. Requests and jobs are plain records, so that the worker may as well be on another
+machine (`specdec.remote`). Nothing here imports torch: the loader does that, in the worker thread.
 
 Loading happens in the worker as well, therefore once, however many people arrive while it lasts.
 """
@@ -19,12 +19,15 @@ import uuid
 import weakref
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from specdec.errors import ModelError, SettingsError, SpecdecError
 from specdec.jobs import BusyError, EngineState, Job, JobState, Limits, Progress, RunRequest
 from specdec.service import READING, Served, Turns, alone
 from specdec.trace import Trace
+
+if TYPE_CHECKING:
+    from specdec.remote import RemoteEngine
 
 __all__ = ["BusyError", "Engine", "Job", "Lease", "Limits", "Progress", "RunRequest", "shared"]
 
@@ -49,17 +52,17 @@ Loader = Callable[[str, Callable[[str, int, "int | None"], None]], Any]
 Start = Callable[[Any, RunRequest, Callable[[], bool]], Decoding]
 
 
-def load(name: str, progress: Callable[[str, int, int | None], None]) -> Any:
-    """The usual loader: a pair of the catalogue, or one that the server's configuration names."""
+def load(name: str, progress: Callable[[str, int, int | None], None], **options: Any) -> Any:
+    """The usual loader: a pair of the catalogue, or one that the server's configuration names. options: of `models.load_pair`."""
     from specdec import models
     from specdec.catalogue import CATALOGUE, offered, sides
 
     if name in CATALOGUE:
-        return models.load_pair(name, progress=progress)
+        return models.load_pair(name, progress=progress, **options)
     if name not in offered(os.environ):
         raise SettingsError(f"This server does not offer the pair {name!r}: take {', '.join(offered(os.environ))}.")
     target, draft = sides(name)
-    return models.load_pair(target=target, draft=draft, progress=progress)
+    return models.load_pair(target=target, draft=draft, progress=progress, **options)
 
 
 def start(pair: Any, request: RunRequest, stop: Callable[[], bool]) -> Decoding:
@@ -84,11 +87,34 @@ def start(pair: Any, request: RunRequest, stop: Callable[[], bool]) -> Decoding:
     return begin(pair, request.prompt, request.settings, stop=stop, record=request.record)
 
 
-class Engine:
+class Sessions:
+    """Who is there: the sessions that may ask an engine for runs. away: why nobody can be served at present, one sentence."""
+
+    away = ""
+    local = True  # whether models are loaded in this process
+
+    def __init__(self) -> None:
+        self._leases: weakref.WeakSet[Lease] = weakref.WeakSet()
+        self._meeting = threading.Lock()
+
+    @property
+    def tabs(self) -> int:
+        """Sessions that are there, whatever they do."""
+        with self._meeting:
+            return sum(not lease.gone for lease in self._leases)
+
+    def meet(self, lease: Lease) -> None:
+        """A session has come."""
+        with self._meeting:
+            self._leases.add(lease)
+
+
+class Engine(Sessions):
     """Serves runs from a queue, many in turns (`specdec.service`) and those that are timed alone. Safe to call from any thread; no
     call waits for a model."""
 
     def __init__(self, loader: Loader = load, *, start: Start = start, limits: Limits | None = None):
+        super().__init__()
         self.limits = limits or Limits()
         self.state: EngineState = "empty"
         self.progress: Progress | None = None
@@ -105,14 +131,13 @@ class Engine:
         self._stopping: set[str] = set()
         self._thread: threading.Thread | None = None
         self._reported = 0.0
-        self._leases: weakref.WeakSet[Lease] = weakref.WeakSet()
-        self._meeting = threading.Lock()
+        self._moved = 0.0  # when the worker last brought something to a run
 
     # what pages call
 
     def submit(self, request: RunRequest, *, owner: str) -> Job:
         """Put a run into the queue and stop the owner's older one. Raises SettingsError or BusyError with one sentence."""
-        self._check(request)
+        self.limits.check(request)
         with self._changed:
             older = self._owners.get(owner)
             waiting = sum(job is not older for job in self._waiting)
@@ -160,15 +185,9 @@ class Engine:
         return len(self._turns) + (self._current is not None)
 
     @property
-    def tabs(self) -> int:
-        """Sessions that are there, whatever they do."""
-        with self._meeting:
-            return sum(not lease.gone for lease in self._leases)
-
-    def meet(self, lease: Lease) -> None:
-        """A session has come."""
-        with self._meeting:
-            self._leases.add(lease)
+    def quiet(self) -> float:
+        """Seconds since a run got anywhere; 0 while none is served."""
+        return time.time() - self._moved if self.running else 0.0
 
     @property
     def queue_length(self) -> int:
@@ -176,16 +195,6 @@ class Engine:
         return len(self._waiting)
 
     # inside; the lock is held where the name does not say otherwise
-
-    def _check(self, request: RunRequest) -> None:
-        limits, length = self.limits, len(request.prompt)
-        if not request.prompt.strip():
-            raise SettingsError("The prompt is empty: write something for the models to answer or continue.")
-        if length > limits.prompt_characters:
-            raise SettingsError(f"The prompt has {length:,} characters, {limits.prompt_characters:,} are allowed: shorten it.")
-        if request.settings.max_new_tokens > limits.new_tokens:
-            asked = request.settings.max_new_tokens
-            raise SettingsError(f"{asked:,} new tokens were asked for, {limits.new_tokens:,} are allowed: ask for fewer.")
 
     def _wake(self) -> None:
         if self.state == "closed":
@@ -272,7 +281,8 @@ class Engine:
             return job
 
     def _begin(self, job: Job) -> None:
-        job.position, job.started, job.progress, job.state = 0, time.time(), None, "running"
+        self._moved = time.time()
+        job.position, job.started, job.progress, job.state = 0, self._moved, None, "running"
         self._number()
 
     def _admit(self, name: str) -> None:
@@ -307,6 +317,7 @@ class Engine:
     def _take(self, one: Served, outcome: Any) -> bool:
         """What one turn brought to a run; whether it goes on."""
         job, now = one.job, time.time()
+        self._moved = now
         if isinstance(outcome, Exception):
             self._fail(job, one.run, outcome)
             return False
@@ -436,14 +447,14 @@ class Engine:
         with self._changed:
             self._end(job, state, message)
 
-    @staticmethod
-    def _decode(job: Job, run: Decoding, *, plain_half: bool) -> JobState:
+    def _decode(self, job: Job, run: Decoding, *, plain_half: bool) -> JobState:
         """One run to its end. Its rounds and its trace go to the plain half of a race, or to the job's own place."""
         job.prompt_ids = tuple(run.prompt_ids)
         rounds, looked = job.plain_rounds if plain_half else job.rounds, 0.0
         for round_ in run:
+            self._moved = time.time()
             if job.first_round is None:
-                job.first_round = time.time()
+                job.first_round = self._moved
             rounds.append(round_)
             if (now := time.time()) - looked > TRACE_INTERVAL:
                 _keep(job, run, plain_half=plain_half)
@@ -477,7 +488,7 @@ class Lease:
     grace covers a short loss of the network: the page reconnects within half a second and calls `renew` again.
     """
 
-    def __init__(self, engine: Engine, *, grace: float = 1.2):
+    def __init__(self, engine: Engine | RemoteEngine, *, grace: float = 1.2):
         self.engine, self.grace = engine, grace
         self.owner = uuid.uuid4().hex
         self.job: Job | None = None
@@ -520,14 +531,21 @@ class Lease:
             job.message = "The connection to the page was lost, so the run was stopped."
 
 
-_shared: Engine | None = None
+_shared: Engine | RemoteEngine | None = None
 _shared_lock = threading.Lock()
 
 
-def shared() -> Engine:
-    """The engine of this process. Cheap: nothing is loaded until something is asked of it."""
+def shared() -> Engine | RemoteEngine:
+    """The engine of this process: its own one, or with SPECDEC_ENGINE=http://HOST:PORT the machines there. Cheap: nothing is loaded
+    until something is asked of it. Raises SettingsError for an address that is none."""
     global _shared
     with _shared_lock:
         if _shared is None:
-            _shared = Engine(limits=Limits.from_environment(os.environ))
+            limits = Limits.from_environment(os.environ)
+            if address := os.environ.get("SPECDEC_ENGINE", "").strip():
+                from specdec.remote import RemoteEngine
+
+                _shared = RemoteEngine(address, limits=limits, token=os.environ.get("SPECDEC_ENGINE_TOKEN", "").strip())
+            else:
+                _shared = Engine(limits=limits)
         return _shared

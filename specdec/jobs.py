@@ -30,7 +30,8 @@ class Limits:
     """What one server allows.
 
     queue: runs that may wait. at_once: runs that are served at the same time, in turns. batch: how many of them share a pass.
-    run_seconds: of the engine that one run may take, shared passes by equal parts.
+    run_seconds: of the engine that one run may take, shared passes by equal parts. round_seconds: after so long without any round a
+    machine of a cluster counts as hung.
     """
 
     queue: int = 40
@@ -39,6 +40,7 @@ class Limits:
     prompt_characters: int = 20_000
     new_tokens: int = 512
     run_seconds: float = 600.0
+    round_seconds: float = 120.0
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Limits:
@@ -57,6 +59,16 @@ class Limits:
             if not 0 < chosen[field_.name] < 1e9:
                 raise SettingsError(f"{name} is {given!r}: give a {'whole ' * (kind is int)}number above 0, or leave it out.")
         return cls(**chosen)
+
+    def check(self, request: RunRequest) -> None:
+        """Raises SettingsError with one sentence for a request that is empty or beyond what is allowed here."""
+        length, asked = len(request.prompt), request.settings.max_new_tokens
+        if not request.prompt.strip():
+            raise SettingsError("The prompt is empty: write something for the models to answer or continue.")
+        if length > self.prompt_characters:
+            raise SettingsError(f"The prompt has {length:,} characters, {self.prompt_characters:,} are allowed: shorten it.")
+        if asked > self.new_tokens:
+            raise SettingsError(f"{asked:,} new tokens were asked for, {self.new_tokens:,} are allowed: ask for fewer.")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specdec import kernels
+from specdec import kernels, placement
 from specdec.errors import ModelError
 from specdec.passes import Pass, one_by_one
 from specdec.runner import CachedSequence, Runner, token_ids
@@ -384,6 +384,10 @@ def fastest_runner(
 
     weights: see `LlamaRunner`. Raises ModelError when they are to be reduced and the lean runner does not compute this model.
     """
+    if said := placement.note(model):  # a graph holds the work of one device, and so does the lean runner
+        runner = Runner(model, vocabulary=vocabulary)
+        runner.note = said
+        return runner
     if next(model.parameters()).device.type == "cuda" and weights == "float32":
         return static_runner(model, vocabulary=vocabulary)
     if supports(model):

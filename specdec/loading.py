@@ -5,7 +5,6 @@ step.
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import statistics
 import time
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from typing import Any, Self
 
 import torch
 
+from specdec import placement
 from specdec.errors import ModelError
 from specdec.runner import Runner
 from specdec.store import Progress, silent
@@ -151,30 +151,34 @@ def load_tokenizer(folder: Path) -> Any:
         ) from error
 
 
-def load_model(folder: Path, *, name: str, device: torch.device, dtype: str, progress: Progress = silent) -> Any:
+def load_model(
+    folder: Path, *, name: str, device: torch.device, dtype: str, split: str = "", progress: Progress = silent
+) -> Any:
     """The causal language model in `folder`, on `device`, in evaluation mode. Asks no network, opens no pickle, runs no code of
-    the folder. Raises ModelError.
+    the folder. split: over several devices, see `specdec.placement`. Raises ModelError.
     """
     from transformers import AutoModelForCausalLM
 
     stage = f"loading {name}"
     try:
         with _bars(stage, progress):
-            # With accelerate the weights go straight to the device; without it they pass through the computer's own memory.
-            straight = {"device_map": {"": device}} if device.type != "cpu" and importlib.util.find_spec("accelerate") else {}
+            # With accelerate the weights go straight to the device, or to several.
             model = AutoModelForCausalLM.from_pretrained(
                 folder,
                 dtype=getattr(torch, dtype),
                 use_safetensors=True,
                 trust_remote_code=False,
                 local_files_only=True,
-                **straight,
+                **placement.arguments(split, device),
             )
-            return model.to(device).eval()
+            placement.check_placed(model, split, name=name)
+            return (model if split else model.to(device)).eval()
     except torch.OutOfMemoryError as error:
         raise ModelError(
             f"{name} does not fit into the memory of {device}: take a smaller pair, --dtype bfloat16 or --device cpu."
         ) from error
+    except ModelError:
+        raise
     except Exception as error:
         raise ModelError(
             f"{name} in {folder} cannot be loaded ({_first_line(error)}): choose a causal language model of transformers."

@@ -64,6 +64,10 @@ class Campaign:
     def _work(self) -> None:
         try:
             engine, known = self.lease.engine, self.measurement
+            if not getattr(engine, "local", True):
+                from specdec.remote import ALONE
+
+                raise SettingsError(ALONE)
             pair = self._load(engine)
             from specdec.measure_device import begin
 

@@ -10,6 +10,7 @@ back.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 
 import torch
 
+from specdec import placement
 from specdec.adaptive import Experience
 from specdec.catalogue import CATALOGUE, DEFAULT_PAIR, EMBEDDED, PairSpec
 from specdec.devices import choose_device, choose_dtype, device_name, require_memory
@@ -117,11 +119,13 @@ def load_pair(
     draft: str | None = None,
     device: str = "auto",
     dtype: str = "auto",
+    split: str = "",
     progress: Progress | None = None,
 ) -> Pair:
     """Load a pair by its catalogue name, or a target and (if wanted) a draft by hub id or folder; "embedded" stands for the
     embedded one.
 
+    split: how a target that is larger than one GPU is laid out, see `specdec.placement`.
     With neither, the embedded pair. A catalogue name with `target` or `draft` exchanges that side of it. progress(stage, done,
     total) is called often: bytes while something is fetched, else items. Raises ModelError, PairError or SettingsError, one
     sentence each.
@@ -139,10 +143,17 @@ def load_pair(
             f"The pair {spec.name!r} keeps {reduced} weights on a CPU: leave out device and dtype, or take another pair."
         )
 
+    placement.check(split, chosen)
+    if split and reduced:
+        raise SettingsError(f"The pair {spec.name!r} keeps {reduced} weights on one CPU: leave --split out, or take another pair.")
+    if split == "tensors" and chosen.type == "cuda":
+        chosen = choose_device(f"cuda:{os.environ.get('LOCAL_RANK', '0')}")  # of this one of the processes
+
     def check_room(parameters: int, stored: str = "bfloat16") -> str:
         """Name of the number format that `parameters` weights get; raises when they do not fit."""
         number_format = choose_dtype(dtype, device=chosen, parameters=parameters)
-        require_memory(parameters, dtype=number_format, device=chosen, title=title, stored=stored)
+        free = placement.room(split, chosen) if split else None
+        require_memory(parameters, dtype=number_format, device=chosen, title=title, stored=stored, free=free)
         return number_format
 
     choose_dtype(dtype, device=chosen, parameters=0)  # a wrong one is refused before anything is fetched
@@ -158,8 +169,8 @@ def load_pair(
     formats = {w.stored for w in weights}
     number_format = check_room(sum(w.parameters for w in weights), formats.pop() if len(formats) == 1 else "bfloat16")
     models = [
-        load_model(folder, name=_last(model), device=chosen, dtype=number_format, progress=progress)
-        for model, folder in zip(names, folders, strict=True)
+        load_model(folder, name=_last(model), device=chosen, dtype=number_format, split=how, progress=progress)
+        for model, folder, how in zip(names, folders, (split, ""), strict=False)  # the draft stays whole
     ]
     tokenizers = [load_tokenizer(folder) for folder in folders]
     pair = make_pair(
@@ -172,9 +183,10 @@ def load_pair(
         target_name=f"{_last(target_name)}, {reduced} weights" if reduced else _last(target_name),
         draft_name=_last(draft_name) if draft_name else None,
         weights=reduced or "float32",
+        measure=split != "tensors",  # that takes as many steps as there is time for, and all processes have to take the same
         progress=progress,
     )
-    if target_name not in _EMBEDDED_NAMES:
+    if target_name not in _EMBEDDED_NAMES or split:
         return pair
     from specdec.attached import with_trained_drafters  # what was trained for this target and for no other
 

@@ -8,9 +8,12 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from specdec.ui import links
+from specdec.engine import shared
+from specdec.ui import links, looks
 from specdec.ui.explain import literal
 from specdec.ui.texts import LANGUAGES, choose_language, language, text
+
+AWAY_POLL = 3.0  # seconds between two looks whether they answer again
 
 
 def top(page: str, *, also: Callable[[], None]) -> None:
@@ -28,8 +31,22 @@ def top(page: str, *, also: Callable[[], None]) -> None:
         )
     if style := links.hidden_css():
         st.html(style)
+    _away()
     if message := links.notice():
         st.warning(literal(message), icon=":material/link_off:")
+
+
+def _away() -> None:
+    """Where models are on other machines that do not answer: a notice, which goes by itself."""
+    away = bool(shared().away)
+    if away:
+        st.warning(text("frame.away"), icon=":material/cloud_off:")
+
+        def look() -> None:
+            if not shared().away:
+                st.rerun()
+
+        looks.fragment(look, every=looks.interval(AWAY_POLL), key="away")()
 
 
 def _speak() -> None:
