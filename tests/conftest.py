@@ -13,13 +13,6 @@ import pytest
 from browsers import chromium, server  # noqa: F401  fixtures of the browser tests
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test may ask a hub; those that pretend to replace the client
-if workers := int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "0")):  # they share the cores; this comes before torch is imported
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // workers)))
-
-
-def pytest_collection_modifyitems(items):
-    """The browser tests begin first, for they take longest: with several workers, each takes the next file."""
-    items.sort(key=lambda item: item.get_closest_marker("browser") is None)
 
 
 @pytest.fixture(scope="session")
