@@ -13,6 +13,7 @@ import torch
 from transformers.generation.streamers import BaseStreamer
 
 from specdec.bench import Arm
+from specdec.kernels import rounded
 from specdec.trace import Trace
 
 
@@ -93,8 +94,7 @@ def as_assistant(runner: Any) -> Any:
         model = LlamaForCausalLM(config)
     with torch.no_grad():
         layers, rows = runner.matrices()
-        layers = [tuple(weight.half().float() for weight in layer) for layer in layers]  # as `kernels.drafting` rounds them
-        rows = rows.half().float()
+        layers, rows = [tuple(map(rounded, layer)) for layer in layers], rounded(rows)  # as `kernels.drafting` does
     model.lm_head = _ReducedHead(runner, rows)
     ones = torch.ones(shape.width)
     state = {"model.embed_tokens.weight": runner.embedding.float(), "model.norm.weight": ones}

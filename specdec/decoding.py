@@ -31,7 +31,7 @@ from specdec.errors import SettingsError
 from specdec.passes import Pass, drive
 from specdec.recorder import Recorder
 from specdec.sampling import Draws, SamplingRule, residual
-from specdec.trace import FinishReason, Method, Round, Seconds, Settings, Trace, Totals
+from specdec.trace import FinishReason, Method, Round, Seconds, Settings, Totals, Trace, counts
 
 
 class Stopped(Exception):
@@ -348,9 +348,6 @@ class Run(Iterator[Round]):
 
     def _totals(self) -> Totals:
         rounds = self.rounds
-        drafted = sum(len(r.drafts) for r in rounds)
-        judged = sum(r.judged for r in rounds)
-        accepted = sum(r.accepted for r in rounds)
         draft = sum(sum(r.seconds.draft) for r in rounds)
         verify = sum(r.seconds.verify for r in rounds)
         judging = sum(r.seconds.judge for r in rounds)
@@ -359,14 +356,6 @@ class Run(Iterator[Round]):
         return Totals(
             prompt_tokens=len(self.prompt_ids),
             new_tokens=len(self.output_ids),
-            target_passes=len(rounds),
-            drafted=drafted,
-            judged=judged,
-            accepted=accepted,
-            rejected=judged - accepted,
-            discarded=drafted - judged,
-            replacements=sum(r.outcome.kind == "replacement" for r in rounds),
-            bonuses=sum(r.outcome.kind == "bonus" for r in rounds),
             seconds=round(self.seconds, 7),
             seconds_prefill=round(self.seconds_prefill, 7),
             seconds_draft=round(draft, 7),
@@ -374,6 +363,7 @@ class Run(Iterator[Round]):
             seconds_judge=round(judging, 7),
             seconds_record=round(record, 7),
             seconds_other=round(max(0.0, self.seconds - named), 7),
+            **counts(rounds),
         )
 
 

@@ -104,7 +104,7 @@ REDUCED: dict[str, Callable[[Tensor], Product]] = {"float16": _float16, "int8": 
 def drafting(weight: Tensor) -> Product:
     """The product with `weight` [out, in] of a drafter, rounded to 16 bits, and held in them on a CPU that can. That is no matter of
     exactness: q is whatever the drafter draws from."""
-    weight = weight.half().float()
+    weight = rounded(weight)
     if weight.device.type == "cpu":
         try:
             made = _float16(weight)
@@ -153,7 +153,12 @@ def choose(weights: Sequence[Tensor], *, cache: Path | None = None, two_copies: 
 
 def fits_half(weight: Tensor) -> bool:
     """Whether float16 holds every number of `weight` without rounding."""
-    return weight.dtype == torch.float32 and torch.equal(weight.half().float(), weight)
+    return weight.dtype == torch.float32 and torch.equal(rounded(weight), weight)
+
+
+def rounded(weight: Tensor) -> Tensor:
+    """`weight` in float32, with the values that float16 can hold."""
+    return weight.half().float()
 
 
 def _load() -> float:

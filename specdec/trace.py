@@ -19,6 +19,7 @@ import json
 import sys
 import types
 import typing
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal
@@ -219,6 +220,21 @@ class Totals:
     seconds_judge: float
     seconds_record: float
     seconds_other: float
+
+
+def counts(rounds: Sequence[Round]) -> dict[str, int]:
+    """What `Totals` counts in the rounds of a run."""
+    drafted, judged, accepted = sum(len(r.drafts) for r in rounds), sum(r.judged for r in rounds), sum(r.accepted for r in rounds)
+    return {
+        "target_passes": len(rounds),
+        "drafted": drafted,
+        "judged": judged,
+        "accepted": accepted,
+        "rejected": judged - accepted,
+        "discarded": drafted - judged,
+        "replacements": sum(r.outcome.kind == "replacement" for r in rounds),
+        "bonuses": sum(r.outcome.kind == "bonus" for r in rounds),
+    }
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,7 +28,7 @@ from typing import Any, Literal
 from specdec.errors import SettingsError, TraceError
 from specdec.experiments import Experiment, _made
 from specdec.jobs import Limits, RunRequest
-from specdec.trace import Round, Totals, Trace, _decode, _encode
+from specdec.trace import Round, Totals, Trace, _decode, _encode, counts
 from specdec.trace_check import check
 
 WIRE = 1  # version of all this
@@ -204,8 +204,6 @@ def made_so_far(head: Trace, known: int, rounds: list[Round], *, seconds: float)
     later, all_ids = rounds[known:], tuple(i for r in rounds for i in r.new_ids)
     parts = [part for r in later for part in (*(d for d in r.drafts if d.status == "accepted"), r.outcome) if part.id is not None]
     text = b"".join(bytes.fromhex(part.bytes) if part.bytes else part.text.encode() for part in parts).decode("utf-8", "ignore")
-    drafted, judged = sum(len(r.drafts) for r in rounds), sum(r.judged for r in rounds)
-    accepted = sum(r.accepted for r in rounds)
     times = {name: sum(getattr(r.seconds, name) for r in later) for name in ("verify", "judge", "record")}
     times["draft"] = sum(sum(r.seconds.draft) for r in later)
     before = head.totals
@@ -214,17 +212,10 @@ def made_so_far(head: Trace, known: int, rounds: list[Round], *, seconds: float)
     totals = Totals(
         prompt_tokens=before.prompt_tokens,
         new_tokens=len(all_ids),
-        target_passes=len(rounds),
-        drafted=drafted,
-        judged=judged,
-        accepted=accepted,
-        rejected=judged - accepted,
-        discarded=drafted - judged,
-        replacements=sum(r.outcome.kind == "replacement" for r in rounds),
-        bonuses=sum(r.outcome.kind == "bonus" for r in rounds),
         seconds=round(before.seconds + seconds, 7),
         seconds_prefill=before.seconds_prefill,
         seconds_other=round(before.seconds_other + seconds - sum(times.values()), 7),
+        **counts(rounds),
         **more,
     )
     return dataclasses.replace(
