@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specdec.sampling import accept_probability, overlap
+from specdec.sampling import accept_probability, most_probable, overlap
 from specdec.trace import TOP, Draft, Outcome, TokenProbability
 
 TopTokens = tuple[TokenProbability, ...]
@@ -25,10 +25,10 @@ class Recorder:
         """proposal: n drafts. verdicts: the judge's. logits, p: the target's, [n+1, V]; p is None in greedy runs."""
         if p is None and self.full:
             p = logits.softmax(-1)
-        drafts = self._drafts(proposal, verdicts, p)
-        return drafts, self._outcome(proposal, verdicts, p)
+        top_p = self._top(p) if self.full else [()] * (len(proposal.ids) + 1)
+        return self._drafts(proposal, verdicts, p, top_p), self._outcome(verdicts, p, top_p)
 
-    def _drafts(self, proposal: Any, verdicts: Any, p: Tensor | None) -> tuple[Draft, ...]:
+    def _drafts(self, proposal: Any, verdicts: Any, p: Tensor | None, top_p: list[TopTokens]) -> tuple[Draft, ...]:
         count = len(proposal.ids)
         if not count:
             return ()
@@ -39,7 +39,6 @@ class Recorder:
             at = torch.arange(count, device=p.device), torch.tensor(proposal.ids, device=p.device)
             q_drafted, p_drafted = q[at].tolist(), p[at].tolist()
             overlaps = overlap(p[:-1], q).clamp(max=1).tolist() if self.full else [0.0] * count
-        top_p = self._top(p[:-1]) if self.full else [()] * count
         top_q = self._top(q) if self.full else [()] * count
         drafts = []
         for i, token in enumerate(proposal.ids):
@@ -67,29 +66,31 @@ class Recorder:
             )
         return tuple(drafts)
 
-    def _outcome(self, proposal: Any, verdicts: Any, p: Tensor | None) -> Outcome:
+    def _outcome(self, verdicts: Any, p: Tensor | None, top_p: list[TopTokens]) -> Outcome:
         token = verdicts.token
         if token is None:
             return Outcome(kind="none", id=None, text="", p=None, u=None, distribution=(), residual_mass=None)
         row = None if p is None else p[verdicts.accepted]
-        source = verdicts.source if verdicts.source is not None else row
+        top = top_p[verdicts.accepted]
+        if self.full and verdicts.rejected and verdicts.source is not None:
+            top = self._top(verdicts.source[None])[0]  # the residual; everything else is drawn from p itself
         return Outcome(
             kind="replacement" if verdicts.rejected else "bonus",
             id=token,
             text=self.texts.text(token),
             p=0.0 if row is None else _digits(float(row[token]), 9),
             u=_digits(verdicts.u, 12),
-            distribution=self._top(source[None])[0] if self.full and source is not None else (),
+            distribution=top,
             residual_mass=_digits(verdicts.residual_mass, 9),
             bytes=self.texts.fragment(token),
         )
 
     def _top(self, rows: Tensor) -> list[TopTokens]:
         """The `TOP` most probable tokens of each row that have any probability."""
-        best = rows.topk(min(TOP, rows.shape[-1]))
+        values, places = most_probable(rows, TOP)
         return [
-            tuple(TokenProbability(i, self.texts.text(i), _digits(v, 4)) for i, v in zip(ids, values) if v > 0)
-            for ids, values in zip(best.indices.tolist(), best.values.tolist())
+            tuple(TokenProbability(i, self.texts.text(i), _digits(v, 4)) for i, v in zip(ids, row) if v > 0)
+            for ids, row in zip(places.tolist(), values.tolist())
         ]
 
 

@@ -22,6 +22,7 @@ from specdec.sampling import (
     accept_probability,
     accepts,
     keep_top_p,
+    most_probable,
     one_hot,
     overlap,
     residual,
@@ -317,3 +318,23 @@ def test_two_runs_share_no_random_stream():
 
 def test_different_seeds_draw_differently():
     assert [Draws(1).accept(1, 1)[1]] != [Draws(2).accept(1, 1)[1]]
+
+
+@pytest.mark.parametrize(
+    ("rows", "size", "count"), [(5, 49_152, 10), (1, 50_257, 10), (3, 2_561, 10), (2, 300, 10), (2, 7, 10), (4, 6_000, 1)]
+)
+def test_the_most_probable_are_those_of_topk(rows, size, count):
+    p = torch.randn(rows, size, generator=torch.Generator().manual_seed(size)).mul(4).softmax(-1)
+    p[:, -1] = p.max() * 1.5  # in the last, perhaps incomplete, block
+    p[0, size // 2 : size // 2 + 4] = p[0, -1] * 1.1  # several in one block
+    values, places = most_probable(p, count)
+    expected = p.topk(min(count, size))
+    assert torch.equal(values, expected.values) and torch.equal(p.gather(1, places), values)
+    assert all(len(set(row)) == min(count, size) for row in places.tolist())
+
+
+def test_the_most_probable_of_a_distribution_with_few_tokens_are_those_first():
+    p = torch.zeros(1, 49_152)
+    p[0, [7, 40_000]] = torch.tensor([0.25, 0.75])
+    values, places = most_probable(p, 10)
+    assert values[0, :3].tolist() == [0.75, 0.25, 0.0] and places[0, :2].tolist() == [40_000, 7]
