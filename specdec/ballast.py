@@ -111,8 +111,9 @@ def carry(pair: Any, model: Any, places: tuple[int, ...], *, label: str, progres
         progress=progress,
     )
     attached = dict(pair.attached)
-    if isinstance(head := attached.get("head"), HeadMaker):
-        runner = copy.copy(head.runner)
-        runner.taps = tuple(places[tap] for tap in head.runner.taps)  # what layer k reads is what its ballast lets through
-        attached["head"] = HeadMaker(runner)
+    for drafter, maker in attached.items():
+        if isinstance(maker, HeadMaker):
+            runner = copy.copy(maker.runner)
+            runner.taps = tuple(places[tap] for tap in maker.runner.taps)  # what layer k reads is what its ballast lets through
+            attached[drafter] = dataclasses.replace(maker, runner=runner)
     return dataclasses.replace(heavy, draft=pair.draft, draft_name=pair.draft_name, attached=attached)

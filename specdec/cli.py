@@ -36,7 +36,7 @@ FORWARDED = {
     "experiment": ("specdec.experiment_cli", "the measurements of the teaching pages, made again"),
     "bench": ("specdec.bench_cli", "measure plain and speculative decoding, and transformers' own, in turns"),
 }
-DRAFTERS = ("draft", "head", "lookup", "early-exit")
+DRAFTERS = ("draft", "head", "head-lookup", "lookup", "early-exit")
 INTERRUPTED, BROKEN_PIPE = 130, 141  # 128 + the number of SIGINT and of SIGPIPE, as shells report them
 
 

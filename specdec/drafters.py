@@ -201,14 +201,20 @@ class PromptLookup(Drafter):
         ids = find_continuation(request.committed, ngram=self.ngram, count=request.count)
         if not ids:
             return Proposal([], None, [], [time.perf_counter() - begun] if request.count else [])
-        q = one_hot(ids, self.vocabulary, like=torch.empty(0, device=request.draws.device))
-        seconds = time.perf_counter() - begun
-        return Proposal(ids, q, [None] * len(ids), [seconds / len(ids)] * len(ids))
+        return copied(ids, self.vocabulary, request, begun=begun)
 
 
-def find_continuation(tokens: list[int], *, ngram: int, count: int) -> list[int]:
-    """At most `count` tokens that followed the most recent earlier occurrence of the longest repeated ending of `tokens`."""
-    for length in range(min(ngram, len(tokens) - 1), 0, -1):
+def copied(ids: list[int], vocabulary: int, request: Request, *, begun: float) -> Proposal:
+    """The proposal of tokens that were not drawn: q of [len(ids), vocabulary] is certain of each. begun: when the search was."""
+    q = one_hot(ids, vocabulary, like=torch.empty(0, device=request.draws.device))
+    seconds = time.perf_counter() - begun
+    return Proposal(ids, q, [None] * len(ids), [seconds / len(ids)] * len(ids))
+
+
+def find_continuation(tokens: list[int], *, ngram: int, count: int, least: int = 1) -> list[int]:
+    """At most `count` tokens that followed the most recent earlier occurrence of the longest repeated ending of `tokens`, which has
+    `least` to `ngram` tokens."""
+    for length in range(min(ngram, len(tokens) - 1), least - 1, -1):
         ending = tokens[-length:]
         for start in range(len(tokens) - length - 1, -1, -1):
             if tokens[start : start + length] == ending:

@@ -22,8 +22,8 @@ def begin(pair: Any, design: Design) -> Measurement:
 
     from specdec.decoding import versions
 
-    files = {name: WEIGHTS / f"{name}.safetensors" for name in design.drafters}
-    trained = {name for name in design.drafters if (pair.info(name).draft or "").startswith("trained")}
+    trained = {pair.component(name) for name in design.drafters if (pair.info(name).draft or "").startswith("trained")}
+    files = {name: WEIGHTS / f"{name}.safetensors" for name in trained}
     origin = Origin(
         pair=pair.title,
         target=pair.target_name,

@@ -96,13 +96,17 @@ class Pair:
         early = ("early-exit",) if self.early_exit else ()
         return (*self.attached, *(("draft",) if self.draft else ()), *early, "lookup")
 
+    def component(self, drafter: str) -> str:
+        """What was trained for `drafter`: itself, unless it shares another one's weights."""
+        return getattr(self.attached.get(drafter), "component", drafter)
+
     def info(self, drafter: str) -> PairInfo:
         """What a trace says about the pair when `drafter` proposed."""
         draft = self.draft if drafter == "draft" else self.attached.get(drafter)
         return PairInfo(
             name=self.name,
             target=self.target_name,
-            draft=None if draft is None else self.draft_name if drafter == "draft" else f"trained {drafter}",
+            draft=None if draft is None else self.draft_name if drafter == "draft" else f"trained {self.component(drafter)}",
             target_parameters=self.target.parameters,
             draft_parameters=getattr(draft, "parameters", None),
             dtype=self.dtype,

@@ -24,7 +24,7 @@ from specdec.metrics import summary
 from specdec.trace import Trace
 
 Chance = float | None
-LOOKING_BACK = ("head", "lookup")  # drafters whose proposal depends on more than the committed text
+LOOKING_BACK = ("head", "head-lookup", "lookup")  # drafters whose proposal depends on more than the committed text
 
 
 @dataclass(frozen=True, kw_only=True)

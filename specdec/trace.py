@@ -42,7 +42,7 @@ Method = Literal["speculative", "plain"]
 class Settings:
     """What a person chooses for one run. Checked on construction: a bad value raises SettingsError.
 
-    drafter: "draft", "head", "early-exit", "lookup", or "" for the pair's default.
+    drafter: "draft", "head", "head-lookup", "early-exit", "lookup", or "" for the pair's default.
     draft_length: γ, tokens proposed in a round; with `adaptive` the most that a round may propose. "auto" stands for both.
     adaptive: γ is chosen anew each round, see `specdec.adaptive`.
     temperature: 0 is greedy decoding; top_k 0 and top_p 1 switch those filters off.
@@ -187,6 +187,11 @@ class Round:
     def judged(self) -> int:
         """How many drafts were judged: the accepted ones and the rejected one."""
         return sum(d.status != "discarded" for d in self.drafts)
+
+    @property
+    def copied(self) -> bool:
+        """Whether the drafts were copied from the text: nothing was drawn, and the drafter named one token and no other."""
+        return bool(self.drafts) and all(d.q == 1 and d.draw_u is None and len(d.top_q) == 1 for d in self.drafts)
 
     @property
     def new_ids(self) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ const { optionOf, wordsOf } = await import(`${folder}ask.js`);
 const { Score, choices, questionsBefore } = await import(`${folder}predict.js`);
 const { Presenter } = await import(`${folder}presenter.js`);
 const { announce, cardLabel, why } = await import(`${folder}reasons.js`);
-const { caption, num, pair, quoted, rule, spoken, time, use, visible } = await import(`${folder}words.js`);
+const { caption, num, pair, quoted, rule, spoken, time, use, visible, withDrafter } = await import(`${folder}words.js`);
 use(JSON.parse(readFileSync(new URL("../assets/texts/stage.en.json", import.meta.url), "utf8")));
 
 const samples = JSON.parse(readFileSync(process.env.STAGE_VIEWS, "utf8"));
@@ -240,6 +240,19 @@ test("a drafter that found nothing is said to have found nothing", () => {
   const v = view("lookup");
   const [step] = stepsOf(v.rounds, v.method);
   assert.match(announce(v, v.rounds[0], step), /Prompt look-up found nothing to copy/);
+});
+
+test("where two drafters take turns, the one that drafts is named", () => {
+  const copies = { ...view("lookup"), drafter: "head-lookup" };
+  const round = copies.rounds[1];
+  assert.equal(round.copied, true);
+  assert.match(caption(copies, round, { phase: "draft" }), /^Prompt look-up copies three tokens from the text so far · /);
+  assert.equal(why(copies, round, { phase: "draft" }, null).title, "A guess that costs nothing");
+  const writes = { ...view("rejected"), drafter: "head-lookup" };
+  assert.equal(writes.rounds[0].copied, false);
+  assert.match(caption(writes, writes.rounds[0], { phase: "draft" }), /^The attached head writes four tokens, one after another · /);
+  assert.match(announce(writes, writes.rounds[0], { phase: "draft", round: 0 }), /The attached head wrote four tokens/);
+  assert.equal(withDrafter(writes), "with the attached head and prompt look-up, γ = 4");
 });
 
 // --- player -------------------------------------------------------------------------------------------------------

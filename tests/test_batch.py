@@ -140,7 +140,7 @@ def test_the_test_can_fail_a_pass_that_mixes_the_sequences_up_is_noticed(tiny_pa
     assert [tuple(run.output_ids) for run in batch.runs] != [plain(pair, p, s.replace(max_new_tokens=6)).output_ids for p, s in MIXED[:2]]
 
 
-@pytest.mark.parametrize("drafter", ["head", "draft", "early-exit", "lookup"])
+@pytest.mark.parametrize("drafter", ["head", "head-lookup", "draft", "early-exit", "lookup"])
 def test_the_embedded_pair_in_a_batch(embedded_pair, drafter):
     """Texts with a tie closer than rounding would part here; these do not."""
     settings = Settings(drafter=drafter, draft_length=3, max_new_tokens=16)

@@ -203,7 +203,7 @@ def test_the_real_pair_writes_what_the_target_alone_writes(embedded_pair, plain_
 
 @pytest.mark.slow
 @pytest.mark.parametrize("draft_length", range(1, 9))
-@pytest.mark.parametrize("drafter", ["head", "draft", "early-exit", "lookup"])
+@pytest.mark.parametrize("drafter", ["head", "head-lookup", "draft", "early-exit", "lookup"])
 def test_the_whole_matrix(embedded_pair, plain_texts, drafter, draft_length):
     if drafter not in embedded_pair.drafters:
         pytest.skip(f"the embedded pair does not offer {drafter!r}")

@@ -14,7 +14,7 @@ from specdec import kernels
 from specdec.attached import DRAFT_FILE, FOLDER, HEAD_FILE, with_trained_drafters
 from specdec.decoding import generate, plain, stream
 from specdec.draft_runner import SmallDraftRunner, load_draft
-from specdec.drafters import Request
+from specdec.drafters import Request, find_continuation
 from specdec.errors import ModelError, PairError
 from specdec.head import AttachedHead, HeadShape
 from specdec.head_drafter import AttachedHeadRunner, HeadSequence, load_head
@@ -175,7 +175,7 @@ def test_the_roll_out_never_looks_ahead():
 # In the real loop
 
 
-@pytest.mark.parametrize("drafter", ["head", "draft"])
+@pytest.mark.parametrize("drafter", ["head", "head-lookup", "draft"])
 @pytest.mark.parametrize("draft_length", [1, 4])
 def test_greedy_output_is_that_of_the_target_alone(pair, drafter, draft_length):
     settings = Settings(temperature=0.0, draft_length=draft_length, max_new_tokens=24)
@@ -230,6 +230,55 @@ def test_the_head_keeps_committed_slots_only(pair):
     assert torch.allclose(drafter.sequence._values[:, :length], fresh._values[:, :length], atol=1e-4)
 
 
+REPEATING = "one two three one two three one two"
+
+
+def test_what_repeats_is_copied_and_the_rest_is_written_by_the_head(pair):
+    settings = Settings(temperature=1.0, draft_length=3, max_new_tokens=40, drafter="head-lookup", seed=2, raw=True)
+    run = stream(pair, REPEATING, settings)
+    committed = [list(run.committed)]
+    for _ in run:
+        committed.append(list(run.committed))
+    kinds = set()
+    for round_, before in zip(run.rounds, committed, strict=False):
+        expected = find_continuation(before, ngram=3, count=len(round_.drafts), least=2)
+        kinds.add(round_.copied)
+        if round_.copied:
+            assert [draft.id for draft in round_.drafts] == expected
+            assert all(draft.q == 1 and draft.draw_u is None and draft.top_q[0].id == draft.id for draft in round_.drafts)
+        elif round_.drafts:
+            assert not expected and all(draft.draw_u is not None for draft in round_.drafts)
+    assert kinds == {True, False}
+
+
+def test_the_head_reads_what_was_committed_while_others_copied(pair):
+    """Its keys behind some copied rounds are those of a head that has read the text at once."""
+    settings = Settings(temperature=1.0, draft_length=3, max_new_tokens=40, drafter="head-lookup", seed=2, raw=True)
+    run = stream(pair, REPEATING, settings)
+    drafter = run.drafter
+    list(run)
+    target = pair.target.open(hidden_layers=drafter.hidden_layers)
+    target.forward(run.committed, keep=1)
+    fresh, length = HeadSequence(drafter.runner), drafter.sequence.length
+    with torch.inference_mode():
+        fresh.forward(drafter.runner.features(target.hidden[:-1]), run.committed[1:])
+    assert 0 < length and any(round_.copied for round_ in run.rounds)
+    assert torch.allclose(drafter.sequence._keys[:, :length], fresh._keys[:, :length], atol=1e-4)
+
+
+def test_a_single_repeated_token_is_not_copied_by_the_two_in_turn():
+    tokens = [5, 6, 7, 5]
+    assert find_continuation(tokens, ngram=3, count=2) == [6, 7]
+    assert find_continuation(tokens, ngram=3, count=2, least=2) == []
+    assert find_continuation([5, 6, 7, 5, 6], ngram=3, count=2, least=2) == [7, 5]
+
+
+def test_both_ways_to_use_the_head_share_its_weights(pair):
+    makers = pair.attached["head"], pair.attached["head-lookup"]
+    assert makers[0].runner is makers[1].runner and makers[1](Settings(ngram=1)).ngram == 2
+    assert pair.info("head-lookup").draft == pair.info("head").draft == "trained head"
+
+
 def test_a_prompt_of_one_token_begins_without_a_draft(pair):
     settings = Settings(temperature=0.0, draft_length=3, max_new_tokens=8, raw=True, drafter="head")
     trace = generate(pair, "a", settings)
@@ -249,7 +298,7 @@ def test_the_stock_runner_shows_the_head_the_same_states(pair, model, folder):
 
 
 def test_the_pair_offers_the_trained_drafters_first(pair):
-    assert pair.drafters[:2] == ("head", "draft")
+    assert pair.drafters[:3] == ("head", "head-lookup", "draft")
     head = pair.attached["head"]
     rows = 32 * len(head.runner.vocabulary)
     assert head.parameters == sum(weight.numel() for weight in AttachedHead(HEAD).parameters())

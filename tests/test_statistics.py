@@ -153,7 +153,7 @@ def test_samples_of_the_real_pair_follow_the_target(embedded_pair):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("warp", [{"top_k": 5, "temperature": 1.2}, {"top_k": 8, "top_p": 0.8, "temperature": 1.0}], ids=str)
-@pytest.mark.parametrize("drafter", ["head", "draft", "early-exit", "lookup"])
+@pytest.mark.parametrize("drafter", ["head", "head-lookup", "draft", "early-exit", "lookup"])
 def test_many_samples_of_the_real_pair_follow_the_target(embedded_pair, drafter, warp):
     if drafter not in embedded_pair.drafters:
         pytest.skip(f"the embedded pair does not offer {drafter!r}")

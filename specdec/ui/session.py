@@ -107,7 +107,7 @@ def take_notice() -> str:
 
 
 # In the order in which a person should meet them: the better ones first.
-DRAFTERS = ("head", "draft", "lookup", "early-exit")
+DRAFTERS = ("head", "head-lookup", "draft", "lookup", "early-exit")
 TRAINED = ROOT / "assets" / "drafters"
 
 
@@ -137,5 +137,6 @@ def offered_drafters(name: str | None = None) -> tuple[str, ...]:
         draft = spec.draft if spec is not None else sides(name)[1]
         embedded = spec is not None and spec.embedded
         trained = {one for one in ("head", "draft") if (TRAINED / f"{one}.safetensors").is_file()} if embedded else set()
+        trained |= {"head-lookup"} if "head" in trained else set()
         names = {"early-exit", "lookup"} | trained | ({"draft"} if draft else set())
     return tuple(name for name in DRAFTERS if name in names)

@@ -147,6 +147,7 @@ def _round(round_: Round, *, greedy: bool) -> dict[str, Any]:
     return {
         "index": round_.index,
         "start": round_.start,
+        "copied": round_.copied,
         "drafts": [_draft(d, greedy=greedy) for d in round_.drafts],
         "outcome": _outcome(round_.outcome, rejected),
         "seconds": {

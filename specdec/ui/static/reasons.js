@@ -3,7 +3,7 @@
 
 const version = new URL(import.meta.url).search;
 const { acceptedOf, committedBy, judgedOf } = await import(`./model.js${version}`);
-const { capital, count, noDrafts, num, pair, quoted, spoken, t, time, tn, wrote } = await import(`./words.js${version}`);
+const { capital, count, noDrafts, num, pair, quoted, spoken, t, time, tn, writerOf, wrote } = await import(`./words.js${version}`);
 
 const sentence = (...parts) => parts.filter(Boolean).join(" ");
 const lostOf = (round) => round.drafts.find((d) => d.status === "rejected");
@@ -20,11 +20,11 @@ export function why(view, round, step, token) {
 function whyDraft(view, round) {
   const n = round.drafts.length;
   if (!n) return { title: t("why.nothing"), text: noDrafts(view) };
-  if (view.drafter === "lookup") return { title: t("why.free"), text: t("why.free.text") };
+  if (writerOf(view, round) === "lookup") return { title: t("why.free"), text: t("why.free.text") };
   const last = round.drafts[n - 1];
   return {
     title: t("why.guess"),
-    text: tn("why.guess", n, { wrote: wrote(view, n), last: quoted(last.text), q: num(last.q) }),
+    text: tn("why.guess", n, { wrote: wrote(view, round), last: quoted(last.text), q: num(last.q) }),
   };
 }
 
@@ -103,7 +103,7 @@ export function announce(view, round, step) {
   const each = (letter) =>
     round.drafts.map((d) => t("say.each", { token: spoken(d.text), letter, value: num(d[letter]) })).join("; ");
   if (step.phase === "draft") {
-    return sentence(start, n ? t("say.draft", { wrote: wrote(view, n), each: each("q") }) : noDrafts(view));
+    return sentence(start, n ? t("say.draft", { wrote: wrote(view, round), each: each("q") }) : noDrafts(view));
   }
   if (step.phase === "verify") return n ? t("say.scored", { each: each("p") }) : sentence(start, t("say.alone"));
   if (step.phase === "judge") {

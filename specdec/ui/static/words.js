@@ -123,11 +123,16 @@ export const decimals = (value, places) => digitsOf(value.toFixed(places));
 
 // --- who and what -------------------------------------------------------------------------------------------------
 
-const DRAFTERS = ["draft", "head", "early-exit", "lookup"];
+const DRAFTERS = ["draft", "head", "head-lookup", "early-exit", "lookup"];
 const drafterOf = (view) => (DRAFTERS.includes(view.drafter) ? view.drafter : "other");
 export const drafterName = (view) => t(`who.${drafterOf(view)}`);
+/** Who drafts in this round: one of two where they take turns. */
+export function writerOf(view, round) {
+  if (view.drafter !== "head-lookup") return drafterOf(view);
+  return round.copied ? "lookup" : "head";
+}
 /** "The draft model wrote four tokens" */
-export const wrote = (view, n) => t(`wrote.${drafterOf(view)}`, { tokens: tokens(n) });
+export const wrote = (view, round) => t(`wrote.${writerOf(view, round)}`, { tokens: tokens(round.drafts.length) });
 /** "with the draft model, γ = 4" */
 export const withDrafter = (view) => t(`with.${drafterOf(view)}`, { gamma: view.draft_length });
 export const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
@@ -150,8 +155,9 @@ export function caption(view, round, step) {
   if (step.phase === "draft") {
     if (!n) return t(view.drafter === "lookup" ? "caption.nothing.lookup" : "caption.nothing");
     const all = round.seconds.draft.reduce((sum, s) => sum + s, 0);
-    const writes = t(`writes.${drafterOf(view)}`, { tokens: tokens(n) });
-    return `${n > 1 && view.drafter !== "lookup" ? t("writes.in_turn", { writes }) : writes} · ${time(all)}`;
+    const writer = writerOf(view, round);
+    const writes = t(`writes.${writer}`, { tokens: tokens(n) });
+    return `${n > 1 && writer !== "lookup" ? t("writes.in_turn", { writes }) : writes} · ${time(all)}`;
   }
   const scored = !n ? t("caption.alone") : n === 1 ? t("caption.both") : t("caption.all", { n: count(n + 1) });
   return `${scored} · ${time(round.seconds.verify)}`;
