@@ -1,8 +1,9 @@
 """How the shipped drafters were made, repeatable: `python -m specdec.train --drafter head --minutes 120`.
 
 Four steps share one folder, and each goes on where an earlier call stopped (Ctrl+C is a fine way to stop):
-1. sample texts from the target, until there are enough tokens or a fifth of the time is over;
-2. one pass of the target over them: features and most probable tokens, until all is done or almost half of the time is over;
+1. sample texts from the target, until there are enough tokens or a third of the time is over;
+2. one pass of the target over those whose features were not kept as they were sampled (the first file, from which the
+   vocabulary is chosen, and files from elsewhere), until all is done or almost half of the time is over;
 3. train on what is there, for the rest of the time;
 4. decode the held-out prompts with the real loop, and write the weights.
 On a CPU this takes hours; the code is written for CUDA as well.
@@ -22,7 +23,7 @@ from typing import Any
 
 from specdec.errors import SettingsError, SpecdecError
 
-SHARE_TEXT, SHARE_FEATURES = 0.2, 0.45  # of the minutes, each counted from the beginning
+SHARE_TEXT, SHARE_FEATURES = 0.33, 0.45  # of the minutes, each counted from the beginning
 EXPECTED_EVALUATION_SECONDS = 120.0
 
 
@@ -147,18 +148,25 @@ def _take_in(folder: Path, files: list[Path]) -> None:
 
 
 def _sample(folder: Path, model: Any, tokenizer: Any, chosen: argparse.Namespace, over: Callable[[float], bool]) -> None:
-    from specdec.training.corpus import Corpus, TextSampler, text_files
+    from specdec.training.corpus import Corpus, text_files
+    from specdec.training.features import FeatureStore, take_over, taps_for
+    from specdec.training.sampler import Sampled, TextSampler
 
     have = sum(Corpus.load(path).answer_tokens for path in text_files(folder))
     if have >= chosen.tokens:
         say(f"{have:,} tokens of text are there")
         return
-    files, often = len(text_files(folder)), Every()
-    sampler = TextSampler(model, tokenizer, slots=chosen.slots, seed=files)
+    files, often, taps = len(text_files(folder)), Every(), taps_for(model.config.num_hidden_layers)
+    vocabulary = _known_vocabulary(folder, model, chosen)
+    sampler = TextSampler(model, tokenizer, slots=chosen.slots, seed=files, vocabulary=vocabulary, taps=taps)
 
-    def save(texts: list[tuple[list[int], int, float]]) -> None:
+    def save(texts: list[Sampled]) -> None:
         nonlocal files
-        Corpus.of(texts).save(folder / f"text-{files:03d}.npz")
+        corpus = Corpus.of([(text.tokens, text.prompt, text.temperature) for text in texts])
+        if vocabulary is not None:  # before the file of texts appears: it is never written twice
+            store = FeatureStore(folder / f"features-{files:03d}", corpus, width=model.config.hidden_size, taps=taps)
+            take_over(store, [text.kept for text in texts], sampler.run_of_target.beginning_features[0])
+        corpus.save(folder / f"text-{files:03d}.npz")
         files += 1
 
     def progress(count: int, rate: float) -> None:
@@ -168,9 +176,19 @@ def _sample(folder: Path, model: Any, tokenizer: Any, chosen: argparse.Namespace
     sampler.run(
         enough=lambda count: have + count >= chosen.tokens or (over(SHARE_TEXT) and have + count > 2_000),
         save=save,
-        every=512,
+        every=256,
         progress=progress,
     )
+
+
+def _known_vocabulary(folder: Path, model: Any, chosen: argparse.Namespace) -> Any:
+    """The draft vocabulary that an earlier call or the file of `--start` has fixed, or None."""
+    import numpy as np
+
+    path = folder / "vocabulary.npy"
+    if not path.exists() and chosen.start:
+        np.save(path, _read_start(chosen, model).vocabulary.numpy())
+    return np.load(path) if path.exists() else None
 
 
 def _features(folder: Path, model: Any, chosen: argparse.Namespace, over: Callable[[float], bool]) -> tuple[list[Any], Any]:
@@ -180,18 +198,13 @@ def _features(folder: Path, model: Any, chosen: argparse.Namespace, over: Callab
     from specdec.training.features import FeatureStore, choose_vocabulary, extract, mean_distribution, taps_for, token_counts
 
     corpora = [Corpus.load(path) for path in text_files(folder)]
-    if (path := folder / "vocabulary.npy").exists():
-        vocabulary = np.load(path)
-    elif chosen.start:
-        vocabulary = _read_start(chosen, model).vocabulary.numpy()
-        np.save(path, vocabulary)
-    else:
+    if (vocabulary := _known_vocabulary(folder, model, chosen)) is None:
         say("choosing the draft vocabulary")
         rows = len(model.lm_head.weight)
         vocabulary = choose_vocabulary(
             token_counts(corpora, rows), mean_distribution(model, corpora[0]), size=min(chosen.vocabulary, rows), always=[0, 1, 2]
         )
-        np.save(path, vocabulary)
+        np.save(folder / "vocabulary.npy", vocabulary)
     stores: list[Any] = []
     for number, corpus in enumerate(corpora):
         taps = taps_for(model.config.num_hidden_layers)

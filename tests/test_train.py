@@ -8,10 +8,20 @@ import torch
 
 from specdec.errors import SettingsError
 from specdec.training import prompts
-from specdec.training.corpus import Corpus, TextSampler, text_files
-from specdec.training.features import TAPS, FeatureStore, Library, choose_vocabulary, extract, taps_for, token_counts
+from specdec.training.corpus import Corpus, text_files
+from specdec.training.features import (
+    TAPS,
+    FeatureStore,
+    Library,
+    choose_vocabulary,
+    extract,
+    take_over,
+    taps_for,
+    token_counts,
+)
 from specdec.training.muon import Muon, orthogonalise
 from specdec.training.recipe import Plan, Trainer, judge, make_batch
+from specdec.training.sampler import TextSampler
 from tests.tiny import make_model, make_tokenizer
 
 
@@ -150,12 +160,78 @@ def test_greedy_samples_are_what_the_model_generates(target):
     sampler = TextSampler(model, tokenizer, slots=8, new_tokens=3, prompt_tokens=400, seed=2)
     saved = []
     sampler.run(enough=lambda count: count >= 60, save=saved.extend, every=4)
-    assert sum(len(tokens) - prompt for tokens, prompt, _ in saved) >= 50
-    greedy = [(tokens, prompt) for tokens, prompt, temperature in saved if temperature == 0.0]
+    assert sum(len(text.tokens) - text.prompt for text in saved) >= 50
+    greedy = [text for text in saved if text.temperature == 0.0]
     assert greedy
-    for tokens, prompt in greedy:
-        for place in range(prompt, len(tokens)):
-            assert tokens[place] == int(model(torch.tensor([tokens[:place]])).logits[0, -1].argmax())
+    for text in greedy:
+        for place in range(text.prompt, len(text.tokens)):
+            assert text.tokens[place] == int(model(torch.tensor([text.tokens[:place]])).logits[0, -1].argmax())
+
+
+def test_what_is_kept_while_sampling_is_what_a_pass_over_the_texts_would_give(target, tmp_path):
+    model, tokenizer = target
+    vocabulary = np.arange(0, 268, 2)
+    sampler = TextSampler(
+        model, tokenizer, slots=4, new_tokens=6, prompt_tokens=300, seed=3, vocabulary=vocabulary, taps=(1, 3), shares={"form": 1.0}
+    )
+    saved = []
+    sampler.run(enough=lambda count: count >= 40, save=saved.extend, every=4)
+    corpus = Corpus.of([(text.tokens, text.prompt, text.temperature) for text in saved])
+    stores = [FeatureStore(tmp_path / name, corpus, width=32, taps=(1, 3)) for name in ("kept", "made")]
+    take_over(stores[0], [text.kept for text in saved], sampler.run_of_target.beginning_features[0])
+    extract(model, stores[1], vocabulary)
+    assert stores[0].done == stores[1].done == len(saved)
+    assert torch.allclose(stores[0].meta["beginning"].float(), stores[1].meta["beginning"].float(), atol=1e-3)
+    answers = [
+        np.arange(stores[0].offset[i] + corpus.prompt[i] - corpus.common_beginning() - 1, stores[0].offset[i + 1] - 1)
+        for i in range(len(corpus))
+    ]
+    judged = np.concatenate(answers)
+    every = np.setdiff1d(np.arange(stores[0].offset[-1]), stores[0].offset[1:] - 1)  # but the last token of each
+    assert np.allclose(stores[0].features[every].astype(float), stores[1].features[every].astype(float), atol=4e-3)
+    assert np.allclose(stores[0].top_p[judged].astype(float), stores[1].top_p[judged].astype(float), atol=2e-3)
+    assert (stores[0].top_ids[judged, 0] == stores[1].top_ids[judged, 0]).mean() > 0.97  # but for ties
+
+
+def test_the_target_asks_itself_and_no_held_out_question_is_kept(target, monkeypatch):
+    model, tokenizer = target
+    sampler = TextSampler(model, tokenizer, slots=6, new_tokens=4, prompt_tokens=80, seed=1, shares={"own": 1.0})
+    turns = [tokenizer(text)["input_ids"] + [sampler.eos] for text in ("Why is it cold?", "Where do foxes sleep?", "Hm")]
+    heard = []
+
+    def draw(logits, hot):
+        heard.append(hot.tolist())
+        return torch.tensor(next_tokens())
+
+    def next_tokens():
+        found = []
+        for slot, text in enumerate(sampler.texts):
+            written = text.tokens[len(sampler.beginning) :]
+            turn = turns[slot % len(turns)]
+            found.append(9 if text.prompt or len(written) >= len(turn) else turn[len(written)])
+        return found
+
+    monkeypatch.setattr(sampler, "_draw", lambda logits, hot: draw(logits, hot))
+    saved = []
+    sampler.run(enough=lambda count: count >= 16, save=saved.extend, every=4)
+    asked = {tokenizer.decode(text.tokens[len(sampler.beginning) : text.prompt - len(sampler.behind)]) for text in saved}
+    assert asked == {"Why is it cold?"} and all(text.tokens[text.prompt :] == [9] * 4 for text in saved)
+    assert all(text.tokens[text.prompt - len(sampler.behind) : text.prompt] == sampler.behind for text in saved)
+    assert heard[0] == pytest.approx([0.9] * 6)
+
+
+@pytest.mark.parametrize(
+    ("question", "expected"),
+    [
+        ("How tall can a sundial be?", True),
+        ("Tell me about an ALLERGY to nuts", True),
+        ("Tell me about allergies", True),
+        ("Begin a mystery novel with my cat on the first page.", True),
+        ("What is a knight?", False),
+    ],
+)
+def test_questions_on_held_out_topics_or_in_held_out_forms_are_known(question, expected):
+    assert prompts.held_out(question) is expected
 
 
 @torch.no_grad()

@@ -199,6 +199,20 @@ def extract(
         progress(store.done, len(corpus))
 
 
+def take_over(store: FeatureStore, kept: list[tuple[np.ndarray, np.ndarray, np.ndarray]], beginning: torch.Tensor) -> None:
+    """Fill an empty store with what was kept while its texts were sampled: features, ids and probabilities of whole texts;
+    beginning [P, F, d] are the features of what all texts share.
+    """
+    store.meta["beginning"] = beginning[: store.common].half().cpu()
+    for index, (features, ids, value) in enumerate(kept):
+        at, end = int(store.offset[index]), int(store.offset[index + 1])
+        store.features[at:end] = features[store.common :]
+        store.top_ids[at:end, : ids.shape[1]] = ids[store.common :]
+        store.top_p[at:end, : ids.shape[1]] = value[store.common :]
+    store.meta["done"] = len(kept)
+    store.save()
+
+
 def _write(store: FeatureStore, index: int, features: torch.Tensor, rows: torch.Tensor, gain: torch.Tensor) -> None:
     """features [L, F, d] of one text; rows [d, n] of the draft vocabulary."""
     at, first = int(store.offset[index]), int(store.corpus.prompt[index]) - store.common - 1

@@ -1,11 +1,13 @@
 """Prompts for training and for evaluation: forms of ten kinds × topics. Evaluation uses other topics and other forms.
 
-`training_prompt` and `held_out_prompts` are the only ways in; `check_disjoint` says so in code.
+`training_prompt`, `quoting_prompt` and `held_out_prompts` are the only ways in; `check_disjoint` says so in code, and `held_out`
+judges questions that the target asks itself.
 """
 
 from __future__ import annotations
 
 import random
+import re
 
 from specdec.errors import SettingsError
 
@@ -280,6 +282,31 @@ HELD_OUT_FORMS: dict[str, tuple[str, ...]] = {
 }
 
 
+QUOTING_FORMS = (
+    "Summarise this text: {}",
+    "Give me this in one short sentence: {}",
+    "What is this about?\n\n{}",
+    "Rewrite this so that a child understands it: {}",
+    "Rewrite the following in a formal tone.\n\n{}",
+    "Make this shorter: {}",
+    "Turn this into a list: {}",
+    "Write a title for this text: {}",
+    "Translate into French: {}",
+    "Translate into Italian and German: {}",
+    "Correct all mistakes: {}",
+    "Which three words matter most in this? {}",
+    "Ask me two questions about this text: {}",
+    "Repeat this word for word: {}",
+    "Go on with this text: {}",
+    "Make this text friendlier: {}",
+    "Is this true? {}",
+    "Explain this to me: {}",
+    "{} What do you mean by that?",
+    "{}\n\nSay that in other words.",
+)
+"""Around something that the target wrote earlier: what a list of topics cannot give, a text of some length that is new every time."""
+
+
 def _fill(form: str, topics: tuple[str, ...], source: random.Random) -> str:
     first, second = source.randint(12, 96), source.randint(2, 11)
     return form.format(source.choice(topics), a=first, b=second)
@@ -288,6 +315,21 @@ def _fill(form: str, topics: tuple[str, ...], source: random.Random) -> str:
 def training_prompt(source: random.Random) -> str:
     """One prompt; every kind is equally likely."""
     return _fill(source.choice(TRAINING_FORMS[source.choice(KINDS)]), TRAINING_TOPICS, source)
+
+
+def quoting_prompt(source: random.Random, text: str) -> str:
+    """A prompt around `text`."""
+    return source.choice(QUOTING_FORMS).replace("{}", text.strip())
+
+
+def held_out(question: str) -> bool:
+    """Is this, written by nobody on our lists, about a held-out topic or in a held-out form? Then no training sees it."""
+    lowered = question.lower()
+    stems = [re.sub(r"(?<=x)es$|ies$|s$", "", topic.lower().removeprefix("the ").removeprefix("a ")) for topic in HELD_OUT_TOPICS]
+    if any(re.search(rf"\b{re.escape(stem)}", lowered) for stem in stems):
+        return True
+    pieces = [max(re.split(r"\{\w*\}", form), key=len).strip().lower() for forms in HELD_OUT_FORMS.values() for form in forms]
+    return any(piece in lowered for piece in pieces)
 
 
 def held_out_prompts(count: int, *, seed: int = 0) -> list[tuple[str, str]]:
@@ -304,6 +346,7 @@ def held_out_prompts(count: int, *, seed: int = 0) -> list[tuple[str, str]]:
 def check_disjoint() -> None:
     """Training and evaluation share neither a topic nor a form; raises SettingsError with the shared ones."""
     forms = [{form for some in table.values() for form in some} for table in (TRAINING_FORMS, HELD_OUT_FORMS)]
+    forms[0] |= set(QUOTING_FORMS)
     shared = sorted((set(TRAINING_TOPICS) & set(HELD_OUT_TOPICS)) | (forms[0] & forms[1]))
     if shared:
         raise SettingsError(f"Training and held-out prompts share {shared}: take them out of one of the two lists.")
