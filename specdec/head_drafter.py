@@ -171,10 +171,15 @@ class HeadSequence:
 
 
 class HeadDrafter(Drafter):
-    """The attached head as a drafter: feeds on the target's states where there are any, behind them on its own features."""
+    """The attached head as a drafter: feeds on the target's states where there are any, behind them on its own features.
+
+    least_sure: it stops when the product of the q of its drafts, which is about the chance that all of them stay, falls below; only
+    what is drafted already decides, so each draft is still drawn from its q. 0: it drafts as many as it is asked for.
+    """
 
     name = "head"
     goes_ahead = True
+    least_sure = 0.0
 
     def __init__(self, runner: AttachedHeadRunner) -> None:
         self.runner = runner
@@ -201,7 +206,8 @@ class HeadDrafter(Drafter):
         rows: list[Tensor] = []
         us: list[float | None] = []
         seconds: list[float] = []
-        for _ in range(request.count):
+        sure = 1.0
+        while len(ids) < request.count and sure >= self.least_sure:
             request.check()
             if not ids:
                 features = self._waiting[0] if len(self._waiting) == 1 else torch.cat(self._waiting)
@@ -218,6 +224,8 @@ class HeadDrafter(Drafter):
             us.append(u)
             if q is not None:
                 rows.append(q)
+            if self.least_sure and not isinstance(token, Tensor):  # one that no host has seen is not asked for its q
+                sure *= self.runner.vocabulary.chance(token, request.rule.probabilities(logits)[0] if q is None else q)
             seconds.append(wanted.seconds + time.perf_counter() - begun)
         self.sequence.crop(self._true)
         return Proposal(ids, self.runner.vocabulary.spread(torch.stack(rows)) if rows else None, us, seconds)

@@ -2,7 +2,8 @@
 
 A copied draft costs no model step and, where a text repeats itself, is right far more often than any small model; elsewhere
 look-up finds nothing, and the head does. A run of two tokens must be found again: a single one repeats by chance too often.
-The choice hangs on committed tokens alone, so q is what each draft was really picked from, and the output stays exact.
+The choice hangs on committed tokens alone, and when the head stops on what it has drafted before, so q is what each draft was
+really picked from, and the output stays exact.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ right 2.6 times on average, behind a single repeated token .5 times; the head is
 
 
 class HeadOrLookup(HeadDrafter):
-    """The head, but for the rounds in which prompt look-up finds something to copy."""
+    """The head, as long as it is sure, but for the rounds in which prompt look-up finds something to copy."""
 
     name = "head-lookup"
+    least_sure = 0.35
 
     def __init__(self, runner: AttachedHeadRunner, *, ngram: int) -> None:
         super().__init__(runner)

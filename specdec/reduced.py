@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from bisect import bisect_left
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -168,6 +169,10 @@ class ReducedVocabulary:
     def token(self, column: int | Tensor) -> int | Tensor:
         """The target's id of a reduced column; one that no host has seen stays on the device."""
         return self.ids[column[None]][0] if isinstance(column, Tensor) else self._list[column]
+
+    def chance(self, token: int, q: Tensor) -> float:
+        """What the reduced q [n] gives to a token of the target."""
+        return float(q[bisect_left(self._list, token)])
 
     def spread(self, rows: Tensor, *, empty: float = 0.0) -> Tensor:
         """rows [k, n] -> [k, V], `empty` outside the draft vocabulary."""

@@ -5,6 +5,8 @@ and a weight file that is damaged or foreign is refused.
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import operator
 
 import pytest
 import torch
@@ -18,6 +20,7 @@ from specdec.drafters import Request, find_continuation
 from specdec.errors import ModelError, PairError
 from specdec.head import AttachedHead, HeadShape
 from specdec.head_drafter import AttachedHeadRunner, HeadSequence, load_head
+from specdec.head_lookup import HeadOrLookup
 from specdec.models import make_pair
 from specdec.reduced import ReducedVocabulary, TargetTables, save_drafter
 from specdec.runner import Runner
@@ -372,3 +375,16 @@ def test_the_shipped_weights_stay_within_their_limits():
         assert 2 in vocabulary.tolist()  # the end of a text can be drafted
         matrices = sum(w.numel() for name, w in tensors.items() if w.ndim == 2 and name != "fuse.weight")
         assert matrices + len(vocabulary) * rows.shape[1] <= limit  # what one draft step reads
+
+
+def test_the_head_in_turn_with_look_up_stops_when_it_is_not_sure(pair, monkeypatch):
+    """Each draft but the last leaves the product of q at the limit or above; the last one may fall below, and ends the round."""
+    monkeypatch.setattr(HeadOrLookup, "least_sure", 1e-4)
+    settings = Settings(temperature=1.0, draft_length=6, max_new_tokens=60, drafter="head-lookup", seed=5)
+    rounds = [r for r in generate(pair, "the theatre", settings).rounds if r.drafts and not r.copied]
+    lengths = [len(r.drafts) for r in rounds[:-3]]  # the last ones may be cut by the end of the run
+    for round_ in rounds[:-3]:
+        products = list(itertools.accumulate((draft.q for draft in round_.drafts), operator.mul))
+        assert all(product >= 1e-4 for product in products[:-1])
+        assert products[-1] < 1e-4 or len(round_.drafts) == 6
+    assert min(lengths) < 6 and len(set(lengths)) > 1
