@@ -15,15 +15,14 @@ import os
 import threading
 import time
 import traceback
-import uuid
-import weakref
 from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from specdec.errors import ModelError, SettingsError, SpecdecError
 from specdec.jobs import BusyError, EngineState, Job, JobState, Limits, Progress, RunRequest
 from specdec.service import READING, Served, Turns, alone
+from specdec.sessions import Lease, Sessions
+from specdec.starting import Decoding, Loader, Start, load, start
 from specdec.trace import Trace
 
 if TYPE_CHECKING:
@@ -36,77 +35,6 @@ log = logging.getLogger(__name__)
 PROGRESS_INTERVAL = 0.1  # seconds between two progress records of the same stage
 TRACE_INTERVAL = 0.4  # seconds between two traces of a run that goes on; a page looks about twice a second,
 TRACES = 20.0  # or less often where many are served: traces that all runs together may have in a second
-
-
-class Decoding(Protocol):
-    """What the engine needs of a run: `specdec.decoding.Run` has it."""
-
-    prompt_ids: list[int]
-
-    def __iter__(self) -> Any: ...
-
-    def trace(self) -> Trace: ...
-
-
-Loader = Callable[[str, Callable[[str, int, "int | None"], None]], Any]
-Start = Callable[[Any, RunRequest, Callable[[], bool]], Decoding]
-
-
-def load(name: str, progress: Callable[[str, int, int | None], None], **options: Any) -> Any:
-    """The usual loader: a pair of the catalogue, or one that the server's configuration names. options: of `models.load_pair`."""
-    from specdec import models
-    from specdec.catalogue import CATALOGUE, offered, sides
-
-    if name in CATALOGUE:
-        return models.load_pair(name, progress=progress, **options)
-    if name not in offered(os.environ):
-        raise SettingsError(f"This server does not offer the pair {name!r}: take {', '.join(offered(os.environ))}.")
-    target, draft = sides(name)
-    return models.load_pair(target=target, draft=draft, progress=progress, **options)
-
-
-def start(pair: Any, request: RunRequest, stop: Callable[[], bool]) -> Decoding:
-    """The usual start of a run: the two loops of `specdec.decoding`."""
-    from specdec import decoding
-
-    if request.experiment is not None:
-        from specdec import experiments
-
-        return experiments.begin(pair, request, stop)
-    if request.race:
-        from specdec import race_run  # the two legs of a race, each warmed up
-
-        return race_run.begin(pair, request.prompt, request.settings, method=request.method, stop=stop)
-    if request.together:
-        from specdec.measure_batch import BatchDecoding
-
-        return BatchDecoding(
-            pair, request.together, request.settings, method=request.method, at_once=request.at_once, stop=stop
-        )
-    begin = decoding.stream_plain if request.method == "plain" else decoding.stream
-    return begin(pair, request.prompt, request.settings, stop=stop, record=request.record)
-
-
-class Sessions:
-    """Who is there: the sessions that may ask an engine for runs. away: why nobody can be served at present, one sentence."""
-
-    away = ""
-    local = True  # whether models are loaded in this process
-
-    def __init__(self) -> None:
-        self._leases: weakref.WeakSet[Lease] = weakref.WeakSet()
-        self._meeting = threading.Lock()
-
-    @property
-    def tabs(self) -> int:
-        """Sessions that are there, whatever they do."""
-        with self._meeting:
-            return sum(not lease.gone for lease in self._leases)
-
-    def meet(self, lease: Lease) -> None:
-        """A session has come."""
-        with self._meeting:
-            self._leases.add(lease)
 
 
 class Engine(Sessions):
@@ -122,12 +50,10 @@ class Engine(Sessions):
         self.pair: Any = None
         self.pair_name: str | None = None
         self._loader, self._start = loader, start
-        self._changed = threading.Condition()
         self._waiting: deque[Job] = deque()
         self._current: Job | None = None  # one that has the machine for itself
         self._turns = Turns(self.limits.batch)
         self._preload: str | None = None
-        self._owners: dict[str, Job] = {}  # active jobs only, so that nothing is kept of a session that has gone
         self._stopping: set[str] = set()
         self._thread: threading.Thread | None = None
         self._reported = 0.0
@@ -143,10 +69,7 @@ class Engine(Sessions):
             waiting = sum(job is not older for job in self._waiting)
             if waiting >= self.limits.queue:
                 raise BusyError(f"All {waiting} places in the queue are taken: watch a recording and try again in a minute.")
-            if older is not None:
-                self._stop(older)
-            job = Job(request=request, progress=self.progress)
-            self._owners[owner] = job
+            job = self._own(owner, request, self.progress)
             self._waiting.append(job)
             self._wake()
         return job
@@ -235,7 +158,7 @@ class Engine(Sessions):
         job.finished, job.message, job.progress = time.time(), message or job.message, None
         job.state = state
         self._stopping.discard(job.id)
-        self._owners = {owner: other for owner, other in self._owners.items() if other is not job}
+        self._disown(job)
 
     # the worker thread; takes the lock itself
 
@@ -480,55 +403,6 @@ def _sentence(error: BaseException, what: str) -> str:
         return str(error)
     detail = " ".join(str(error).split())[:200]
     return f"{what} ({type(error).__name__}{': ' + detail if detail else ''})."
-
-
-class Lease:
-    """A session's hold on its run. When the session goes away and does not come back within `grace` seconds, the run is stopped.
-
-    grace covers a short loss of the network: the page reconnects within half a second and calls `renew` again.
-    """
-
-    def __init__(self, engine: Engine | RemoteEngine, *, grace: float = 1.2):
-        self.engine, self.grace = engine, grace
-        self.owner = uuid.uuid4().hex
-        self.job: Job | None = None
-        self.gone = False  # whether the session has been away for longer than `grace`
-        self._timer: threading.Timer | None = None
-        self._lock = threading.Lock()
-        engine.meet(self)
-
-    def run(self, request: RunRequest) -> Job:
-        """Submit a run as this session; the older one is stopped."""
-        self.job = self.engine.submit(request, owner=self.owner)
-        return self.job
-
-    def stop(self) -> None:
-        if self.job is not None:
-            self.engine.stop(self.job)
-
-    def renew(self) -> None:
-        """The session is there."""
-        with self._lock:
-            self.gone = False
-            if self._timer is not None:
-                self._timer.cancel()
-                self._timer = None
-
-    def released(self) -> None:
-        """The session has gone, perhaps only for a moment."""
-        with self._lock:
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer = threading.Timer(self.grace, self._expire)
-            self._timer.daemon = True
-            self._timer.start()
-
-    def _expire(self) -> None:
-        self.gone = True
-        job = self.job
-        if job is not None and job.active:
-            self.engine.stop(job)
-            job.message = "The connection to the page was lost, so the run was stopped."
 
 
 _shared: Engine | RemoteEngine | None = None

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator
-from typing import Any
 
 from torch import Tensor
 

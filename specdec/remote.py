@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from specdec import wire
-from specdec.engine import Sessions
 from specdec.errors import SettingsError
 from specdec.jobs import BusyError, EngineState, Job, JobState, Limits, Progress, RunRequest
 from specdec.remote_run import Following, progress_from_data
+from specdec.sessions import Sessions
 
 ASK_AGAIN = 2.0  # seconds between two questions while nobody answers, or while models are loading,
 ASK = 5.0  # and otherwise
@@ -120,8 +120,6 @@ class RemoteEngine(Sessions):
         self.message = ""
         self.pair: RemotePair | None = None
         self._misses = 0
-        self._changed = threading.Condition()
-        self._owners: dict[str, Job] = {}
         self._following: dict[str, Following] = {}
         self._watch: threading.Thread | None = None
 
@@ -144,10 +142,7 @@ class RemoteEngine(Sessions):
                 raise BusyError(self.away)
             if len(self._following) >= MOST_RUNS:
                 raise BusyError(f"This app follows {MOST_RUNS:,} runs already: watch a recording and try again in a minute.")
-            if (older := self._owners.get(owner)) is not None:
-                self._stop(older)
-            job = Job(request=request, progress=self.progress)
-            self._owners[owner] = job
+            job = self._own(owner, request, self.progress)
             following = self._following[job.id] = Following(job, self.place, ended=self._end)
         following.start()
         return job
@@ -207,7 +202,7 @@ class RemoteEngine(Sessions):
             job.finished, job.message, job.progress, job.due = time.time(), message or job.message, None, None
             job.state = state
             self._following.pop(job.id, None)
-            self._owners = {owner: other for owner, other in self._owners.items() if other is not job}
+            self._disown(job)
 
     # the thread that asks
 
