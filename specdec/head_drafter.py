@@ -224,7 +224,7 @@ class HeadDrafter(Drafter):
             us.append(u)
             if q is not None:
                 rows.append(q)
-            if self.least_sure and not isinstance(token, Tensor):  # one that no host has seen is not asked for its q
+            if self.least_sure:
                 sure *= self.runner.vocabulary.chance(token, request.rule.probabilities(logits)[0] if q is None else q)
             seconds.append(wanted.seconds + time.perf_counter() - begun)
         self.sequence.crop(self._true)

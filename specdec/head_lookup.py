@@ -27,6 +27,7 @@ class HeadOrLookup(HeadDrafter):
     """The head, as long as it is sure, but for the rounds in which prompt look-up finds something to copy."""
 
     name = "head-lookup"
+    goes_ahead = False  # whether it is sure must be known to the host before the next step
     least_sure = 0.35
 
     def __init__(self, runner: AttachedHeadRunner, *, ngram: int) -> None:

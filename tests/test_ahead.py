@@ -227,7 +227,7 @@ def test_runs_are_the_same_to_the_last_digit(runner, settings, monkeypatch):
         assert totals.seconds_draft + totals.seconds_verify + totals.seconds_judge + totals.seconds_record < totals.seconds
 
 
-@pytest.mark.parametrize("drafter", ["head", "head-lookup", "draft", "early-exit"])
+@pytest.mark.parametrize("drafter", ["head", "draft", "early-exit"])
 def test_runs_of_the_embedded_pair_are_the_same(drafter, embedded_pair, monkeypatch):
     settings = Settings(temperature=0.8, max_new_tokens=8, draft_length=4, drafter=drafter)
     wanted = generate(embedded_pair, "One two three one two", settings)
