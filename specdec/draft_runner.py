@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specdec.errors import ModelError, PairError
+from specdec.head import rotate
 from specdec.kernels import drafting
 from specdec.passes import Pass
 from specdec.reduced import ReducedVocabulary, TargetTables, fill, read_drafter
@@ -101,8 +102,7 @@ class SmallDraftRunner:
         cos, sin = angles[0] if len(passes) == 1 else (torch.cat(part) for part in zip(*angles, strict=True))
         for index, (project, mix, gate_up, down) in enumerate(self.weights):
             joint = project(F.rms_norm(stream, width, eps=1e-6)).view(len(stream), shape.heads + 2 * shape.groups, size)
-            turned, half = joint[:, : shape.heads + shape.groups], size // 2
-            turned = turned * cos + torch.cat([-turned[..., half:], turned[..., :half]], -1) * sin
+            turned = rotate(joint[:, : shape.heads + shape.groups], (cos, sin))
             parts = turned.split([shape.heads, shape.groups], 1) + (joint[:, shape.heads + shape.groups :],)
             mixed = [
                 one.sequence.attend(index, *part)

@@ -33,6 +33,12 @@ def unit(hidden: torch.Tensor) -> torch.Tensor:
     return hidden * torch.rsqrt(hidden.pow(2).mean(-1, keepdim=True) + 1e-6)
 
 
+def rotate(x: torch.Tensor, angles: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+    """Rotary embedding of x [..., size]; angles: cos and sin, of a shape that goes with it."""
+    half = x.shape[-1] // 2
+    return x * angles[0] + torch.cat([-x[..., half:], x[..., :half]], -1) * angles[1]
+
+
 class AttachedHead(nn.Module):
     """Fuse, join with the token, one decoder layer. All inputs and outputs are features; the draft vocabulary sits outside."""
 
@@ -70,18 +76,13 @@ class AttachedHead(nn.Module):
         angle = positions.float()[:, None] * inverse
         return torch.cat([angle.cos()] * 2, -1), torch.cat([angle.sin()] * 2, -1)
 
-    def rotate(self, x: torch.Tensor, angles: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
-        """x [B, heads, T, size]."""
-        half = self.size // 2
-        return x * angles[0] + torch.cat([-x[..., half:], x[..., :half]], -1) * angles[1]
-
     def project(self, stream: torch.Tensor, angles) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """stream [B, T, d] -> query [B, heads, T, size], key and value [B, groups, T, size]."""
         rows, length, _ = stream.shape
         normed = unit(stream) * self.attention_gain
         query = self.query(normed).view(rows, length, self.shape.heads, self.size).transpose(1, 2)
         key, value = self.key_value(normed).view(rows, length, 2, self.shape.groups, self.size).permute(2, 0, 3, 1, 4)
-        return self.rotate(query, angles), self.rotate(key, angles), value
+        return rotate(query, angles), rotate(key, angles), value
 
     def finish(self, stream: torch.Tensor, mixed: torch.Tensor) -> torch.Tensor:
         """stream and attended values [B, T, d] -> feature [B, T, d]."""

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from specdec.drafters import NOTHING, Drafter, Proposal, Request
 from specdec.errors import ModelError, PairError
-from specdec.head import AttachedHead, HeadShape
+from specdec.head import AttachedHead, HeadShape, rotate
 from specdec.kernels import drafting
 from specdec.passes import Pass
 from specdec.reduced import ReducedVocabulary, TargetTables, fill, read_drafter
@@ -117,8 +117,7 @@ class AttachedHeadRunner:
         # The first slot is the one of position 1.
         angles = [self.rotary(sequence.length + 1, sequence.length + 1 + n) for (sequence, _, _), n in zip(parts, counts, strict=True)]
         cos, sin = angles[0] if len(parts) == 1 else (torch.cat(part) for part in zip(*angles, strict=True))
-        turned, half = joint[:, : shape.heads + shape.groups], self.size // 2
-        turned = turned * cos + torch.cat([-turned[..., half:], turned[..., :half]], -1) * sin
+        turned = rotate(joint[:, : shape.heads + shape.groups], (cos, sin))
         mixed, ends, start = [], [], 0
         for (sequence, _, _), count in zip(parts, counts, strict=True):
             stop = start + count

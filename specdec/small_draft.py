@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from specdec.head import unit
+from specdec.head import rotate, unit
 
 
 @dataclass(frozen=True)
@@ -53,12 +53,6 @@ class Layer(nn.Module):
         stream = stream + self.mix(mixed)
         gate, up = self.gate_up(unit(stream) * self.inner_gain).chunk(2, -1)
         return stream + self.down(F.silu(gate) * up)
-
-
-def rotate(x: torch.Tensor, angles: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
-    """Rotary embedding of x [B, heads, T, size]; angles: cos and sin [T, size]."""
-    half = x.shape[-1] // 2
-    return x * angles[0] + torch.cat([-x[..., half:], x[..., :half]], -1) * angles[1]
 
 
 class SmallDraft(nn.Module):

@@ -201,17 +201,14 @@ def test_the_target_asks_itself_and_no_held_out_question_is_kept(target, monkeyp
 
     def draw(logits, hot):
         heard.append(hot.tolist())
-        return torch.tensor(next_tokens())
-
-    def next_tokens():
         found = []
         for slot, text in enumerate(sampler.texts):
             written = text.tokens[len(sampler.beginning) :]
             turn = turns[slot % len(turns)]
             found.append(9 if text.prompt or len(written) >= len(turn) else turn[len(written)])
-        return found
+        return torch.tensor(found)
 
-    monkeypatch.setattr(sampler, "_draw", lambda logits, hot: draw(logits, hot))
+    monkeypatch.setattr(sampler, "_draw", draw)
     saved = []
     sampler.run(enough=lambda count: count >= 16, save=saved.extend, every=4)
     asked = {tokenizer.decode(text.tokens[len(sampler.beginning) : text.prompt - len(sampler.behind)]) for text in saved}

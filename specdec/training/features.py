@@ -20,7 +20,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from specdec.head import unit
+from specdec.head import rotate, unit
 from specdec.training.corpus import Corpus
 
 TAPS = (3, 14, 24, 30)
@@ -58,17 +58,14 @@ class TargetPass:
     def _run(self, ids: torch.Tensor, *, keep: bool) -> tuple[torch.Tensor, list]:
         rows, length = ids.shape
         angle = torch.arange(self.offset, self.offset + length, device=ids.device).float()[:, None] * self.inverse.to(ids.device)
-        cos, sin = torch.cat([angle.cos()] * 2, -1), torch.cat([angle.sin()] * 2, -1)
+        angles = torch.cat([angle.cos()] * 2, -1), torch.cat([angle.sin()] * 2, -1)
         mask = torch.ones(length, self.offset + length, dtype=torch.bool, device=ids.device).tril(self.offset)
-
-        def rotate(x: torch.Tensor) -> torch.Tensor:
-            return x * cos + torch.cat([-x[..., self.size // 2 :], x[..., : self.size // 2]], -1) * sin
 
         hidden, kept, taps = self.model.model.embed_tokens(ids), [], []
         for index, (layer, (joined, mix, gate, up, down)) in enumerate(zip(self.model.model.layers, self.layers, strict=True)):
             all_heads = (layer.input_layernorm(hidden) @ joined).view(rows, length, -1, self.size).transpose(1, 2)
             query, key, value = all_heads.split([self.heads, self.groups, self.groups], 1)
-            query, key = rotate(query), rotate(key)
+            query, key = rotate(query, angles), rotate(key, angles)
             if keep:
                 kept.append((key, value))
             if self.past:

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from specdec.head import unit
+from specdec.head import rotate, unit
 from specdec.training import prompts
 from specdec.training.features import TOP, TargetPass
 
@@ -135,21 +135,18 @@ class TextSampler:
         """ids, positions [B], one token of every slot -> (hidden states [B, d] before the final norm, those behind the taps)."""
         run, rows, top = self.run_of_target, torch.arange(len(ids), device=self.device), int(positions.max()) + 1
         angle = positions[:, None].float() * run.inverse.to(self.device)
-        cos, sin = torch.cat([angle.cos()] * 2, -1)[:, None], torch.cat([angle.sin()] * 2, -1)[:, None]
-        hidden, half = self.model.model.embed_tokens(ids), run.size // 2
+        angles = torch.cat([angle.cos()] * 2, -1)[:, None], torch.cat([angle.sin()] * 2, -1)[:, None]
+        hidden = self.model.model.embed_tokens(ids)
         seen, taps = (torch.arange(top, device=self.device) <= positions[:, None])[:, None, None], []
-
-        def rotate(x: torch.Tensor) -> torch.Tensor:
-            return x * cos + torch.cat([-x[..., half:], x[..., :half]], -1) * sin
 
         for index, (layer, (joined, mix, gate, up, down)) in enumerate(zip(self.model.model.layers, run.layers, strict=True)):
             all_heads = (layer.input_layernorm(hidden) @ joined).view(len(ids), -1, run.size)
             query, key, value = all_heads.split([run.heads, run.groups, run.groups], 1)
             keys, values = self.keys[index], self.values[index]
-            keys[rows, :, positions], values[rows, :, positions] = rotate(key), value
+            keys[rows, :, positions], values[rows, :, positions] = rotate(key, angles), value
             # [B, groups, heads of a group, size]: each group's keys are read once
             mixed = F.scaled_dot_product_attention(
-                rotate(query).view(len(ids), run.groups, -1, run.size), keys[:, :, :top], values[:, :, :top], attn_mask=seen
+                rotate(query, angles).view(len(ids), run.groups, -1, run.size), keys[:, :, :top], values[:, :, :top], attn_mask=seen
             )
             hidden = hidden + mixed.reshape(len(ids), -1) @ mix
             normed = layer.post_attention_layernorm(hidden)
