@@ -94,7 +94,7 @@ class Endpoint:
     def hung(self) -> str:
         """Why this machine has to be replaced, "" if it has not."""
         limit = self.engine.limits.round_seconds
-        return f"no round was made for {limit:.0f} s" if self.engine.quiet > limit else ""
+        return f"no round was made for {limit:g} s" if self.engine.quiet > limit else ""
 
     # inside
 

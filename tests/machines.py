@@ -30,17 +30,19 @@ def until(condition, *, seconds: float = WAIT) -> None:
 
 
 class Gated:
-    """A run that makes a round only for a permit. permits: None for as many as it likes."""
+    """A run that makes a round only for a permit. permits: None for as many as it likes. stuck: while it is set, not even a stop is
+    noticed.
+    """
 
-    def __init__(self, run: Any, permits: threading.Semaphore | None, stop: Any) -> None:
-        self.run, self.permits, self.stop = run, permits, stop
+    def __init__(self, run: Any, permits: threading.Semaphore | None, stop: Any, stuck: threading.Event) -> None:
+        self.run, self.permits, self.stop, self.stuck = run, permits, stop, stuck
         self.prompt_ids = run.prompt_ids
 
     def __iter__(self) -> Any:
         rounds = iter(self.run)
         while True:
             while self.permits is not None and not self.permits.acquire(timeout=0.01):
-                if self.stop():
+                if self.stop() and not self.stuck.is_set():
                     break
             round_ = next(rounds, None)
             if round_ is None:
@@ -64,13 +66,14 @@ class Machine:
         self.engine = Engine(lambda name, progress: pair, start=self._start, limits=limits)
         self.endpoint = Endpoint(self.engine, pairs=("embedded",), token=token)
         self.dead = threading.Event()
-        self.silent = threading.Event()  # it hangs: connections stay open and nothing comes
+        self.silent = threading.Event()  # connections stay open and nothing comes
+        self.stuck = threading.Event()  # its worker hangs: runs that wait for a permit do not even look whether they are to stop
         self.engine.preload("embedded")
         until(lambda: self.engine.state == "ready")
 
     def _start(self, pair: Any, request: Any, stop: Any) -> Any:
         self.requests.append(request)
-        return Gated(start(pair, request, stop), self.permits, stop)
+        return Gated(start(pair, request, stop), self.permits, stop, self.stuck)
 
 
 class Machines:
@@ -110,6 +113,7 @@ class Machines:
     def close(self) -> None:
         self.shut()
         for one in self.each:
+            one.stuck.clear()
             one.engine.close()
 
     async def _app(self, scope: dict, receive: Any, send: Any) -> None:
