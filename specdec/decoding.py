@@ -133,6 +133,7 @@ class Run(Iterator[Round]):
             self._length = AdaptiveLength(
                 self.settings.draft_length, plain_seconds=pair.plain_step_seconds, experience=self._experience
             )
+        self._plain_step = pair.plain_step_seconds
         self._target: Any = None
         self._reader: Generator[Pass, Tensor, None] | None = None
         self._piece: Pass | None = None
@@ -179,9 +180,15 @@ class Run(Iterator[Round]):
         self.shared = max(self.shared, runs)
 
     def remember(self) -> None:
-        """The round that has just ended had the device to itself: its times and verdicts help later runs to choose γ."""
+        """The round that has just ended had the device to itself: its times and verdicts help later runs to choose γ.
+
+        Behind the last one a plain step is timed, for what the run is compared with must have met the same machine.
+        """
         last = self.rounds[-1]
         self._experience.learn(len(last.drafts), last.accepted, last.judged, last.seconds.draft, last.seconds.verify)
+        again = getattr(self.pair, "time_plain_step", None)
+        if again and self.finish_reason and self.shared == 1 and self.method == "speculative" and self._recorder.full:
+            self._plain_step = again()
 
     def end_stopped(self) -> None:
         """Somebody has stopped the run: the round that was begun is not in the trace, nor is its time."""
@@ -341,7 +348,7 @@ class Run(Iterator[Round]):
             rounds=tuple(self.rounds),
             totals=self._totals(),
             # Beside the passes that many runs shared, the plain step of a run alone is no measure.
-            plain_step_seconds=self.pair.plain_step_seconds if self.shared == 1 else None,
+            plain_step_seconds=self._plain_step if self.shared == 1 else None,
             read_bandwidth=getattr(self.pair, "read_bandwidth", None),
             shared=self.shared if self.shared > 1 else None,
         )

@@ -18,7 +18,8 @@ from specdec.errors import ModelError
 from specdec.runner import Runner
 from specdec.store import Progress, silent
 
-_MEASURE_SECONDS = 1.0  # longest time spent on timing the plain step
+_MEASURE_SECONDS = 1.0  # longest time spent on timing the plain step when a pair is loaded,
+AGAIN_SECONDS = 0.2  # and behind a run
 _MEASURE_STEPS = 20
 
 
@@ -31,14 +32,15 @@ def eos_ids(model: Any, tokenizer: Any, *, vocabulary: int) -> frozenset[int]:
     return frozenset(int(i) for i in found if 0 <= i < vocabulary)
 
 
-def measure_plain_step(runner: Runner, *, progress: Progress = silent) -> float:
-    """Median seconds of one plain step of `runner`, warmed up and with the device waited for; takes about a second at most."""
+def measure_plain_step(runner: Runner, *, longest: float = _MEASURE_SECONDS, progress: Progress = silent) -> float:
+    """Median seconds of one plain step of `runner`, warmed up and with the device waited for; takes about `longest` seconds at most,
+    but three steps at least."""
     sequence = runner.open()
     sequence.forward([0] * 16, keep=1)
     sequence.forward([0], keep=1)
     runner.synchronize()
     seconds: list[float] = []
-    while len(seconds) < _MEASURE_STEPS and sum(seconds) < _MEASURE_SECONDS:
+    while len(seconds) < 3 or len(seconds) < _MEASURE_STEPS and sum(seconds) < longest:
         progress("measuring", len(seconds), _MEASURE_STEPS)
         begun = time.perf_counter()
         int(sequence.forward([0], keep=1)[-1].argmax())  # a plain greedy step chooses its token, and choosing waits for the device

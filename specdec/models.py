@@ -28,6 +28,7 @@ from specdec.fit import common_vocabulary
 from specdec.hub import RoomCheck, Weights, find_model, weigh
 from specdec.llama import fastest_runner
 from specdec.loading import (
+    AGAIN_SECONDS,
     can_exit_early,
     check_roll_back,
     check_window,
@@ -47,13 +48,13 @@ __all__ = ["CATALOGUE", "DEFAULT_PAIR", "Pair", "PairSpec", "load_pair", "make_p
 _EMBEDDED_NAMES = (EMBEDDED, CATALOGUE[EMBEDDED].target)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(kw_only=True, eq=False)
 class Pair:
     """A target that is ready to run and, where the pair has one, its draft.
 
     early_exit: whether the target's first layers run by themselves. vocabulary: ids that both models know. context: tokens that
-    both can hold. eos_ids: any of them ends a text. plain_step_seconds: median time of one plain target step on this device,
-    None if not measured. read_bandwidth: bytes per second that this device reads from its memory, measured likewise. attached:
+    both can hold. eos_ids: any of them ends a text. plain_step_seconds: median time of one plain target step on this device, as
+    it was measured last; None if it is not measured. read_bandwidth: bytes per second that this device reads from its memory, measured likewise. attached:
     drafters that were trained for this very target, name -> maker(settings). experience: what runs have shown of each drafter, which
     `specdec.adaptive` chooses draft lengths by. keep_beginning: whether runs take over what every chat begins with, see
     `specdec.beginning`.
@@ -95,6 +96,12 @@ class Pair:
         """Names of the drafters that this pair offers, its default first."""
         early = ("early-exit",) if self.early_exit else ()
         return (*self.attached, *(("draft",) if self.draft else ()), *early, "lookup")
+
+    def time_plain_step(self) -> float | None:
+        """Time it again, if it is measured at all: a machine is not always as fast as it was when the pair was loaded."""
+        if self.plain_step_seconds is not None:
+            self.plain_step_seconds = measure_plain_step(self.target, longest=AGAIN_SECONDS)
+        return self.plain_step_seconds
 
     def component(self, drafter: str) -> str:
         """What was trained for `drafter`: itself, unless it shares another one's weights."""

@@ -264,10 +264,11 @@ class Trace:
     """One whole run. `output_text` is exact; the closing EOS, and a character that the last token leaves incomplete, are not in it.
 
     device: for instance "cpu" or "cuda:0 (NVIDIA H100)"; versions: of the libraries; created: ISO date and time, UTC.
-    plain_step_seconds: median time of one plain target step, measured in the same process on the same device when the pair was
-    loaded; None where it was not measured. shared: how many runs, itself included, at most shared a pass with it; its times are then
-    not those of a run alone. None when it was alone. title: a name that a person gave to a kept run. read_bandwidth: bytes per second
-    at which the device reads its memory, measured with the plain step; None where it was not measured.
+    plain_step_seconds: median time of one plain target step, measured in the same process on the same device right behind the run,
+    or before it, if it did not come to its end; None where it was not measured. shared: how many runs, itself included, at most shared
+    a pass with it; its times are then not those of a run alone. None when it was alone. title: a name that a person gave to a kept run.
+    read_bandwidth: bytes per second at which the device reads its memory, measured when the pair was loaded; None where it was not
+    measured.
     """
 
     method: Method

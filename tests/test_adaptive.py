@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import random
 
 import pytest
@@ -119,7 +120,7 @@ def test_every_run_alone_on_the_device_adds_to_the_experience_and_shared_rounds_
     from specdec.batch import advance
     from specdec.decoding import stream
 
-    pair = tiny_pair()
+    pair = dataclasses.replace(tiny_pair(), experience={})
     fixed = Settings(draft_length=3, max_new_tokens=8, raw=True, drafter="draft")
     trace = generate(pair, "abcabc", fixed)
     (experience,) = pair.experience.values()

@@ -11,9 +11,11 @@ from tiny import MERGES, make_model, make_tiny_pair, make_tokenizer
 
 from specdec import fetch, loading, models, runner
 from specdec.catalogue import CATALOGUE, DEFAULT_PAIR, memory_needed
+from specdec.decoding import generate, stream, stream_plain
 from specdec.errors import ModelError, PairError, SettingsError, SpecdecError
 from specdec.fit import common_vocabulary
 from specdec.models import Pair, load_pair, make_pair
+from specdec.trace import Settings
 
 CPU = torch.device("cpu")
 
@@ -108,6 +110,23 @@ def test_the_number_format_is_as_asked(saved):
 def test_a_plain_step_is_timed(saved):
     pair = load_pair(target=str(saved / "target"), device="cpu")
     assert 0 < pair.plain_step_seconds < 1
+
+
+def test_a_plain_step_is_timed_again_behind_a_run(saved):
+    """One that was measured while the machine had other things to do would make every later run look faster than it is."""
+    pair = dataclasses.replace(load_pair(target=str(saved / "target"), device="cpu"), plain_step_seconds=1000.0)
+    settings = Settings(max_new_tokens=8, raw=True, drafter="lookup")
+    for unlike in (stream(pair, "ab", settings, record=False), stream_plain(pair, "ab", settings)):
+        assert len(list(unlike)) and unlike.trace().plain_step_seconds == 1000.0
+    stopped = stream(pair, "ab", settings)
+    next(stopped)
+    stopped.stop()
+    assert list(stopped) == [] and stopped.trace().plain_step_seconds == 1000.0
+    trace = generate(pair, "ab", settings)
+    assert 0 < trace.plain_step_seconds < 1 and pair.plain_step_seconds == trace.plain_step_seconds
+    assert trace.totals.seconds < 1000 and stopped.trace().plain_step_seconds == 1000.0  # a trace that is made stays as it is
+    unmeasured = dataclasses.replace(pair, plain_step_seconds=None)
+    assert generate(unmeasured, "ab", settings).plain_step_seconds is None
 
 
 def test_every_eos_counts():

@@ -26,7 +26,7 @@ class StageView:
     state, message: where the run stands, and a sentence for a person (what is loading, why it failed).
     queue: place in the queue, 1 is next. progress: done share of loading in [0, 1], None if unknown.
     settings: as resolved (the name of the drafter filled in). prompt: what the person wrote.
-    plain_step_seconds: median plain step measured at load, None if unknown; then the plain clock is left out.
+    plain_step_seconds: median plain step, None if unknown; then the plain clock is left out.
     play: start playing at once (where movement is wanted at all). start_round: the round to open at, counted from 0.
     """
 
