@@ -13,6 +13,22 @@ import pytest
 from browsers import chromium, server  # noqa: F401  fixtures of the browser tests
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test may ask a hub; those that pretend to replace the client
+if "PYTEST_XDIST_WORKER" in os.environ:  # with -n, where two threads of two processes would wait for each other all the time
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """With -n, a file of tests stays in one process, and all that need the browser and its server in the first one."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return "browser" if file.endswith("browser.py") else file
+
+    config.option.loadscopereorder = False  # the first file is one of the browser's, and that group is the longest
+    return ByFile(config, log)
 
 
 @pytest.fixture(scope="session")

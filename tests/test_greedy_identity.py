@@ -1,7 +1,7 @@
 """Greedy speculative decoding writes what the target alone writes, token for token, for any drafter, draft length and seed.
 
-The real pair: 20 prompts, γ from 1 to 8, every drafter that it offers. By default each prompt meets two drafters, so that every
-drafter and every γ has its turn; the whole matrix is marked slow. Passes of different shapes round differently (about 1e-4 of a
+The real pair: 20 prompts, γ from 1 to 8, every drafter that it offers. By default each prompt meets one drafter with one γ, so that
+every drafter and every γ has its turn; the whole matrix is marked slow. Passes of different shapes round differently (about 1e-4 of a
 logit here), so a text on which the two best tokens come closer than that could differ legitimately. No prompt below has such a
 place, which is checked: a difference is a mistake.
 """
@@ -193,12 +193,10 @@ def test_no_place_in_the_texts_is_a_tie_and_the_eager_model_of_transformers_agre
 
 @texts
 def test_the_real_pair_writes_what_the_target_alone_writes(embedded_pair, plain_texts, number):
-    """Two drafters a prompt, γ from 1 to 8 in turn."""
+    """The drafters and γ from 1 to 8 in turn."""
     drafters = embedded_pair.drafters
-    for turn in range(min(2, len(drafters))):
-        drafter = drafters[(number + turn * max(1, len(drafters) // 2)) % len(drafters)]
-        draft_length = 1 + (number // 2 + 4 * turn) % 8
-        assert_greedy_identity(embedded_pair, plain_texts(number), number, drafter, draft_length)
+    drafter, draft_length = drafters[number % len(drafters)], 1 + 3 * number % 8
+    assert_greedy_identity(embedded_pair, plain_texts(number), number, drafter, draft_length)
 
 
 @pytest.mark.slow
