@@ -47,6 +47,7 @@ class AttachedHead(nn.Module):
         self.shape = shape
         width, size = shape.width, shape.width // shape.heads
         self.size = size
+        self.drop = 0.0  # share of the values behind attention and inside the layer that training leaves out at random
         self.fuse = nn.Linear(len(shape.taps) * width, width, bias=False)
         self.join_feature = nn.Linear(width, width, bias=False)
         self.join_token = nn.Linear(width, width, bias=False)
@@ -86,9 +87,12 @@ class AttachedHead(nn.Module):
 
     def finish(self, stream: torch.Tensor, mixed: torch.Tensor) -> torch.Tensor:
         """stream and attended values [B, T, d] -> feature [B, T, d]."""
-        stream = stream + self.mix(mixed)
+        stream = stream + self._dropped(self.mix(mixed))
         normed = unit(stream) * self.inner_gain
-        return stream + self.down(F.silu(self.gate(normed)) * self.up(normed))
+        return stream + self.down(self._dropped(F.silu(self.gate(normed)) * self.up(normed)))
+
+    def _dropped(self, x: torch.Tensor) -> torch.Tensor:
+        return F.dropout(x, self.drop, self.training) if self.drop else x
 
     def state(self, feature: torch.Tensor) -> torch.Tensor:
         """feature [..., d] -> what is multiplied with the rows of the draft vocabulary."""

@@ -175,6 +175,18 @@ def test_the_roll_out_never_looks_ahead():
     assert len(tables.embedding) == 90
 
 
+@torch.no_grad()
+def test_values_are_left_out_in_training_and_nowhere_else():
+    head = scrambled(AttachedHead(HEAD))
+    given = {"taps": torch.randn(1, 8, 2, 32), "tokens": torch.randn(1, 8, 32), "steps": 1}
+    given |= {"common_taps": torch.randn(3, 2, 32), "common_tokens": torch.randn(3, 32)}
+    (right,) = head.roll_out(**given)
+    head.drop = 0.5
+    assert torch.equal(head.roll_out(**given)[0], right)
+    (first,), (second,) = head.train().roll_out(**given), head.roll_out(**given)
+    assert not torch.allclose(first, second)
+
+
 # In the real loop
 
 

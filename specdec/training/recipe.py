@@ -114,7 +114,8 @@ def judge(
 class Plan:
     """How one training run goes. Fractions are of its `minutes`.
 
-    rate: Muon's step at full size. texts: in an update. deep_from: before it one roll-out step, from then on `steps`.
+    rate: Muon's step at full size. texts: in an update. deep_from: before it one roll-out step, from then on `steps` in every
+    `deep_every`-th update. drop: share of the head's values that are left out, against learning the texts by heart.
     variation_from: from then on `variation` of the loss is −Σ min(p, q), the acceptance probability itself. decay_from: from
     then on the rates fall to 0.
     """
@@ -129,9 +130,11 @@ class Plan:
     variation_from: float = 0.6
     decay_from: float = 0.35
     sharpen: float = 0.0
+    deep_every: int = 1
+    drop: float = 0.0
 
-    def steps_at(self, fraction: float) -> int:
-        return self.steps if fraction >= self.deep_from else 1
+    def steps_at(self, fraction: float, update: int = 0) -> int:
+        return self.steps if fraction >= self.deep_from and update % self.deep_every == 0 else 1
 
     def variation_at(self, fraction: float) -> float:
         return self.variation if fraction >= self.variation_from else 0.0
@@ -165,6 +168,7 @@ class Trainer:
             [weight for weight in trained if weight.ndim < 2], lr=plan.vector_rate, weight_decay=0.0, betas=(0.9, 0.98)
         )
         self.spent, self.seen, self.updates = 0.0, 0, 0
+        network.drop = plan.drop
         self.folder.mkdir(parents=True, exist_ok=True)
         if (path := self.folder / "checkpoint.pt").exists():
             saved = torch.load(path, weights_only=True, map_location=rows.device)
@@ -207,7 +211,7 @@ class Trainer:
     def step(self, batch: Batch) -> list[Verdict]:
         """One update; returns the agreement of each roll-out step before it."""
         plan, verdicts = self.plan, []
-        outputs = self.states(batch, plan.steps_at(self.fraction))
+        outputs = self.states(batch, plan.steps_at(self.fraction, self.updates))
         weights = [0.8**number for number in range(len(outputs))]
         loss = torch.zeros((), device=self.rows[0].device)
         for output, weight in zip(outputs, weights, strict=True):
@@ -231,11 +235,13 @@ class Trainer:
     def validate(self, library: Library, *, steps: int) -> list[dict[str, float]]:
         """Agreement on the held-out texts for each roll-out step, the tokens being those of the text."""
         sums, members = np.zeros((steps, 4)), library.held_out()
+        self.network.eval()
         for some in (members[i : i + 8] for i in range(0, len(members), 8)):
             batch = make_batch(library, some, with_taps=self.with_taps, device=self.rows[0].device)
             for number, output in enumerate(self.states(batch, steps)):
                 found = judge(output.flatten(0, 1)[batch.where], self.rows, batch.top_ids, batch.top_p, train=False)
                 sums[number] += np.array([found.overlap, found.greedy, found.cross_entropy, 1.0]) * len(batch.where)
+        self.network.train()
         return [dict(zip(("overlap", "greedy", "cross_entropy"), row[:3] / max(row[3], 1.0), strict=True)) for row in sums]
 
     def run(
