@@ -126,13 +126,8 @@ class Run(Iterator[Round]):
         self._recorder = Recorder(pair.texts, full=record, greedy=self._rule.greedy)
         self._asked_to_stop = stop
         self._stop = False
-        kind = (name, self.settings.exit_layers, self.settings.ngram, self._rule.greedy)
-        self._experience = pair.experience.setdefault(kind, Experience())
-        self._length = None
-        if self.settings.adaptive:
-            self._length = AdaptiveLength(
-                self.settings.draft_length, plain_seconds=pair.plain_step_seconds, experience=self._experience
-            )
+        self._lengths: dict[str, AdaptiveLength] = {}  # by the drafter's way, where γ is chosen round by round
+        self._way = ""
         self._plain_step = pair.plain_step_seconds
         self._target: Any = None
         self._reader: Generator[Pass, Tensor, None] | None = None
@@ -194,6 +189,21 @@ class Run(Iterator[Round]):
         """Somebody has stopped the run: the round that was begun is not in the trace, nor is its time."""
         self._finish("stopped")
         self.seconds = max(self.seconds, self.seconds_prefill)
+
+    @property
+    def _experience(self) -> Experience:
+        """What the pair knows of this drafter, and of the way in which it drafts this round."""
+        kind = (self.settings.drafter, self.settings.exit_layers, self.settings.ngram, self._rule.greedy, self._way)
+        return self.pair.experience.setdefault(kind, Experience())
+
+    @property
+    def _length(self) -> AdaptiveLength | None:
+        """What chooses γ of this round; None where it is fixed."""
+        if self.settings.adaptive and self._way not in self._lengths:
+            self._lengths[self._way] = AdaptiveLength(
+                self.settings.draft_length, plain_seconds=self.pair.plain_step_seconds, experience=self._experience
+            )
+        return self._lengths.get(self._way)
 
     @property
     def output_ids(self) -> list[int]:
@@ -279,6 +289,7 @@ class Run(Iterator[Round]):
         start = len(self.committed)
         # One place is for the token that the target adds itself.
         room = self._limit - len(self.output_ids) - 1
+        self._way = self.drafter.way(self.committed)
         count = self._length.choose(room) if self._length else min(self.settings.draft_length, room)
         look = self._recorder.full
         if self._ahead:

@@ -77,6 +77,11 @@ class Drafter:
         if "propose" in cls.__dict__ and "steps" not in cls.__dict__:
             cls.steps = _steps_of_propose
 
+    def way(self, committed: list[int]) -> str:
+        """How it would draft behind these tokens, for one that drafts in several ways: what a way costs, and how often its drafts
+        stay, is learnt for each by itself where γ is chosen round by round."""
+        return ""
+
     def propose(self, request: Request) -> Proposal:
         """`steps` for one run alone."""
         return drive(self.steps(request))

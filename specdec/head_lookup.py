@@ -34,6 +34,9 @@ class HeadOrLookup(HeadDrafter):
         super().__init__(runner)
         self.ngram = max(LEAST, ngram)
 
+    def way(self, committed: list[int]) -> str:
+        return "copied" if find_continuation(committed, ngram=self.ngram, count=1, least=LEAST) else "written"
+
     def steps(self, request: Request) -> Generator[Pass, Tensor, Proposal]:
         begun = time.perf_counter()
         ids = find_continuation(request.committed, ngram=self.ngram, count=request.count, least=LEAST)

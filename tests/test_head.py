@@ -281,6 +281,19 @@ def test_the_head_reads_what_was_committed_while_others_copied(pair):
     assert torch.allclose(drafter.sequence._keys[:, :length], fresh._keys[:, :length], atol=1e-4)
 
 
+def test_copied_and_written_drafts_are_learnt_apart(pair):
+    pair = dataclasses.replace(pair, experience={})
+    settings = Settings(temperature=1.0, draft_length="auto", max_new_tokens=60, drafter="head-lookup", seed=2, raw=True)
+    run = stream(pair, REPEATING, settings)
+    list(run)
+    learnt = {key[-1]: experience for key, experience in pair.experience.items()}
+    assert set(learnt) == {"copied", "written"}
+    for way, copied in (("copied", True), ("written", False)):
+        rounds = [round_ for round_ in run.rounds if round_.drafts and round_.copied == copied]
+        assert rounds and learnt[way].tried[0] == pytest.approx(len(rounds), rel=0.05)  # the older ones count a little less
+        assert learnt[way].kept.get(0, 0) == pytest.approx(sum(round_.accepted > 0 for round_ in rounds), rel=0.05)
+
+
 def test_a_single_repeated_token_is_not_copied_by_the_two_in_turn():
     tokens = [5, 6, 7, 5]
     assert find_continuation(tokens, ngram=3, count=2) == [6, 7]
