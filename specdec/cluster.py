@@ -31,6 +31,7 @@ HUNG_SECONDS = 12.0  # without an answer to that, after which it is replaced
 # would look idle and be given the same run again. And it gives up its own front door when that is not open within five seconds.
 SERVE = {"RAY_SERVE_QUEUE_LENGTH_CACHE_TIMEOUT_S": "1", "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60"}
 LOAD_SECONDS = 3600.0  # a large pair has to be fetched first
+DOOR_SECONDS = 600.0  # that the address may take to answer
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -178,12 +179,34 @@ def start(plan: Plan, *, address: str | None = None, host: str = "127.0.0.1", po
             said = " ".join(str(error).split())[:200]
             raise ModelError(f"Ray does not start or answer ({said}): check --address, or leave it out.") from None
     plan = _placed(plan, ray.cluster_resources())
-    serve.start(http_options={"host": host, "port": port})
+    try:
+        serve.start(http_options={"host": host, "port": port})
+    except TimeoutError:  # after a minute, which a busy machine may need for its front door; it is being opened all the same
+        serve.start(http_options={"host": host, "port": port})
     try:
         serve.run(application(plan), name=NAME, route_prefix="/")
     except RuntimeError as error:
         raise ModelError(_why(error)) from None
+    if not address:  # elsewhere the front doors may be on other machines
+        _wait_for(host, port)
     return f"http://{host}:{port}"
+
+
+def _wait_for(host: str, port: int) -> None:
+    """Until somebody listens there."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    end = time.monotonic() + DOOR_SECONDS
+    while True:
+        try:
+            socket.create_connection((host, port), timeout=1.0).close()
+        except OSError as error:
+            if time.monotonic() > end:
+                raise ModelError(
+                    f"Nobody answers at {host}:{port} after {DOOR_SECONDS:.0f} s ({error}): see what `serve status` says."
+                ) from None
+            time.sleep(0.2)
+        else:
+            return
 
 
 def stop() -> None:

@@ -19,13 +19,13 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # with -n, where two threads of two pro
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """With -n, a file of tests stays in one process, and all that need the browser and its server in the first one."""
+    """With -n, a file of tests stays in one process, and all that start servers, for a browser or as a cluster, in the first one."""
     from xdist.scheduler import LoadScopeScheduling
 
     class ByFile(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
-            return "browser" if file.endswith("browser.py") else file
+            return "servers" if file.endswith(("browser.py", "cluster.py")) else file
 
     config.option.loadscopereorder = False  # the first file is one of the browser's, and that group is the longest
     return ByFile(config, log)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import threading
 import time
 from dataclasses import replace
 
@@ -13,6 +14,7 @@ from machines import same_but_times, until
 
 from specdec import remote, remote_run, wire
 from specdec.engine import BusyError, RunRequest
+from specdec.errors import ModelError
 from specdec.remote import RemoteEngine
 from specdec.trace import Settings
 
@@ -44,6 +46,38 @@ def address(plan, embedded_folder):
         yield cluster.start(plan, port=port, cpus=8)
     finally:
         cluster.stop()
+
+
+def test_a_front_door_that_opens_late_is_waited_for(plan, monkeypatch):
+    """Serve gives up after a minute, and goes on opening it."""
+    from ray import serve
+
+    from specdec import cluster
+
+    with socket.socket() as door:
+        door.bind(("127.0.0.1", 0))
+        port = door.getsockname()[1]
+        done = []
+
+        def starts(http_options):
+            done.append("start")
+            if len(done) == 1:
+                raise TimeoutError("HTTP proxies not available after 60s.")
+
+        def runs(*_, **__):
+            done.append("run")
+            threading.Timer(0.5, lambda: (done.append("open"), door.listen())).start()
+
+        monkeypatch.setattr(ray, "is_initialized", lambda: True)
+        monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 8.0})
+        monkeypatch.setattr(cluster, "_require_free", lambda *_: None)
+        monkeypatch.setattr(serve, "start", starts)
+        monkeypatch.setattr(serve, "run", runs)
+        assert cluster.start(plan, port=port) == f"http://127.0.0.1:{port}"
+        assert done == ["start", "start", "run", "open"]
+    monkeypatch.setattr(cluster, "DOOR_SECONDS", 0.3)
+    with pytest.raises(ModelError, match=f"Nobody answers at 127.0.0.1:{port} after 0 s"):
+        cluster._wait_for("127.0.0.1", port)
 
 
 @pytest.fixture
