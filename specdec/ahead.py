@@ -3,7 +3,7 @@
 A host that waits for every drafted token leaves a GPU idle most of the time. `AheadDraws` stands where `Draws` stands, but sends
 all uniform draws of a round to the device at its beginning, picks tokens there, as tensors that no host has seen, and judges
 there; one small record comes back. The draws come from the same generator in the same order, and each decision is the same
-function of probabilities and draw as in `specdec.sampling` and `specdec.decoding.judge`, so that a seed means the same run.
+function of probabilities and draw as in `specdec.sampling` and `specdec.judging.judge`, so that a seed means the same run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from specdec.sampling import Draws, SamplingRule, require_probabilities
 @dataclass(frozen=True)
 class Judged:
     """What the host hears of a round. proposal: with ids as numbers. p: the target's probabilities [n+1, V], None in a greedy run.
-    accepted, rejected, us, token, u, source [V], residual_mass: as in `specdec.decoding.Verdicts`. verify, judge: seconds."""
+    accepted, rejected, us, token, u, source [V], residual_mass: as in `specdec.judging.Verdicts`. verify, judge: seconds."""
 
     proposal: Proposal
     p: Tensor | None

@@ -16,7 +16,6 @@ from __future__ import annotations
 import datetime
 import platform
 import time
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Callable, Generator, Iterator
 
@@ -26,66 +25,17 @@ from torch import Tensor
 from specdec.adaptive import AdaptiveLength, Experience
 from specdec.ahead import AheadDraws
 from specdec.beginning import kept
-from specdec.drafters import Drafter, Proposal, Request, make_drafter
+from specdec.drafters import Drafter, Request, make_drafter
 from specdec.errors import SettingsError
+from specdec.judging import judge
 from specdec.passes import Pass, drive
 from specdec.recorder import Recorder
-from specdec.sampling import Draws, SamplingRule, residual
+from specdec.sampling import Draws, SamplingRule
 from specdec.trace import FinishReason, Method, Round, Seconds, Settings, Totals, Trace, counts
 
 
 class Stopped(Exception):
     """Somebody asked the run to stop."""
-
-
-@dataclass(frozen=True)
-class Verdicts:
-    """What the judge says of one round.
-
-    accepted: how many drafts stay. rejected: whether the draft behind them was judged and refused. us: the draw of each judged draft.
-    token: replacement or bonus, None when the run ended on an accepted draft. u: its draw. source: the distribution it was drawn
-    from [V], residual_mass: before normalising, for a sampled replacement.
-    """
-
-    accepted: int
-    rejected: bool
-    us: list[float | None]
-    token: int | None
-    u: float | None
-    source: Tensor | None
-    residual_mass: float | None
-
-
-def judge(proposal: Proposal, *, logits: Tensor, p: Tensor | None, draws: Draws, eos_ids: frozenset[int]) -> Verdicts:
-    """Verdicts on n drafts. logits: the target's, [n+1, V]. p: [n+1, V] for a sampled run, None for a greedy one."""
-    if p is None:
-        return _judge_greedy(proposal.ids, logits.argmax(-1).tolist(), eos_ids)
-    us: list[float | None] = []
-    positions = torch.arange(len(proposal.ids), device=p.device)
-    chosen = torch.tensor(proposal.ids, dtype=torch.long, device=p.device)
-    p_drafted = p[positions, chosen].tolist()
-    q = proposal.q.to(p.device) if proposal.q is not None else p[:0]
-    q_drafted = q[positions, chosen].tolist()
-    for i, token in enumerate(proposal.ids):
-        kept, u = draws.accept(p_drafted[i], q_drafted[i])
-        us.append(u)
-        if not kept:
-            source, mass = residual(p[i], q[i])
-            replacement, draw_u = draws.pick(source)
-            return Verdicts(i, True, us, replacement, draw_u, source, mass)
-        if token in eos_ids:
-            return Verdicts(i + 1, False, us, None, None, None, None)
-    bonus, draw_u = draws.pick(p[-1])
-    return Verdicts(len(us), False, us, bonus, draw_u, p[-1], None)
-
-
-def _judge_greedy(drafted: list[int], best: list[int], eos_ids: frozenset[int]) -> Verdicts:
-    for i, token in enumerate(drafted):
-        if token != best[i]:
-            return Verdicts(i, True, [None] * (i + 1), best[i], None, None, None)
-        if token in eos_ids:
-            return Verdicts(i + 1, False, [None] * (i + 1), None, None, None, None)
-    return Verdicts(len(drafted), False, [None] * len(drafted), best[-1], None, None, None)
 
 
 class Run(Iterator[Round]):

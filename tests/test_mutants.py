@@ -23,7 +23,7 @@ from exact_law import (
     total_variation,
 )
 
-from specdec import decoding, drafters, sampling
+from specdec import decoding, drafters, judging, sampling
 from specdec.decoding import Run
 from specdec.drafters import DraftModel, PromptLookup, Proposal, Request
 from specdec.passes import Pass, one_by_one, perform
@@ -113,7 +113,7 @@ def test_drafter_picks_its_argmax_but_reports_the_softmax():
 
 
 def test_replacement_drawn_from_p_instead_of_the_residual(monkeypatch):
-    monkeypatch.setattr(decoding, "residual", lambda p, q: (p, 1.0))
+    monkeypatch.setattr(judging, "residual", lambda p, q: (p, 1.0))
     assert error_of_one_token() == pytest.approx(0.125, abs=5e-4)
 
 
@@ -150,7 +150,7 @@ def test_the_same_u_for_every_draft(monkeypatch):
 
 def test_lookup_draws_again_from_p_after_a_mismatch(monkeypatch):
     """It looked up b, whose p is .25. Drawing again gives b another chance: p(b) + (1 − p(b))·p(b)."""
-    monkeypatch.setattr(decoding, "residual", lambda p, q: (p, 1.0))
+    monkeypatch.setattr(judging, "residual", lambda p, q: (p, 1.0))
     settings = ONE.replace(drafter="lookup")
     assert error_of_one_token(settings, prompt="ababa") == pytest.approx(0.1875, abs=1e-12)  # printed as .188
     monkeypatch.undo()
@@ -181,7 +181,7 @@ def test_residual_subtracts_by_index_of_two_filtered_lists(monkeypatch):
 
     settings, best = ONE.replace(top_k=3), lambda: Best(reference_pair().draft)
     assert error_of_one_token(settings, drafter=best) < 1e-12
-    monkeypatch.setattr(decoding, "residual", by_index)
+    monkeypatch.setattr(judging, "residual", by_index)
     # Rejected with 1 − p(b) = 13/18, and then wrong by 10/13.
     assert error_of_one_token(settings, drafter=best) == pytest.approx(10 / 18, abs=1e-9)
 

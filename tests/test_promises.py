@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from exact_law import pair_of, reference_pair, scrambled
 
-from specdec import decoding
+from specdec import judging
 from specdec.decoding import generate
 from specdec.promises import Promise, acceptance, favourites
 from specdec.trace import Settings
@@ -33,7 +33,7 @@ def test_a_right_run_keeps_its_promises(promise, make):
 
 def test_a_mistake_breaks_the_promise_about_the_output(monkeypatch):
     """Replacements drawn from p: the favourite a (p = .5, q = .2) comes only with .375."""
-    monkeypatch.setattr(decoding, "residual", lambda p, q: (p, 1.0))
+    monkeypatch.setattr(judging, "residual", lambda p, q: (p, 1.0))
     found = deviations(favourites, reference_pair(), seeds=5)
     assert found.mean() < -1  # judged places only; bonus tokens are right all the same
     long = SETTINGS.replace(max_new_tokens=1200, seed=1)

@@ -14,7 +14,7 @@ import pytest
 import torch
 from families import related_pair
 
-from specdec import Settings, decoding
+from specdec import Settings, judging
 from specdec.batch import BatchRun
 from specdec.decoding import stream
 from specdec.sampling import SamplingRule
@@ -125,7 +125,7 @@ def test_samples_of_a_small_pair_follow_the_target(small_pair, drafter):
 
 def test_a_replacement_drawn_from_p_is_noticed(small_pair, monkeypatch):
     settings = SMALL.replace(drafter="draft")
-    monkeypatch.setattr(decoding, "residual", lambda p, q: (p, 1.0))
+    monkeypatch.setattr(judging, "residual", lambda p, q: (p, 1.0))
     counts = sample(small_pair, "abcabcab", settings, runs=400)
     assert smallest_p_value(counts, law_of_target(small_pair, "abcabcab", settings)) < ALPHA / 100
 
