@@ -71,13 +71,14 @@ def by_kind(analysis: Analysis) -> View:
     most = max([1.2, *(v.speedup.high for v in known)])
     labels = [
         {
-            "x": v.speedup.value,
+            # All of them beside the line, never across it, and on the side where a phone has room.
+            "x": 1,
             "y": escape(v.kind or text("adopt.all")),
             "text": f"{v.speedup.value:.2f}× {escape(v.best.name)}",
             "showarrow": False,
-            # Towards the middle, so that a phone does not cut it off.
-            "xanchor": "right" if v.speedup.value > most / 2 else "left",
-            "yshift": 14,
+            "xanchor": "left" if most > 1.7 else "right",
+            "xshift": 5 if most > 1.7 else -5,
+            "yshift": 17,
             "font": {"size": 13},
         }
         for v in known
