@@ -132,3 +132,20 @@ def test_a_verdict_is_said_in_the_language_of_the_tab_and_written_in_english(mon
     with texts.spoken("es"):
         assert texts.language() == "es"
     assert texts.language() == "de"
+
+
+def test_columns_are_named_in_the_language_of_the_tab(monkeypatch):
+    from specdec import measure_tables
+    from specdec.measure_analysis import ALL
+    from specdec.ui import lesson, measure_controls
+
+    analysis = measure_controls.analysis_of(next(iter(measure_controls.recorded().values())))
+    by_kind = (measure_tables.speed, measure_tables.acceptance, measure_tables.waiting, measure_tables.time_split)
+    tables = [table(analysis, ALL) for table in by_kind]
+    tables += [measure_tables.memory(analysis), measure_tables.loads(analysis, 1.0)]
+    known = texts.get("columns")
+    assert all(column in known for table in tables for row in table for column in row)
+    with texts.spoken("de"):
+        assert lesson.headed([{"arm": 1, "γ 3": 2}]) == [{"Arm": 1, "γ 3": 2}]
+        assert lesson.headed([{"rate": 1, "Rate": 2}]) == [{"rate": 1, "Rate": 2}]  # both would be "Rate"
+    assert lesson.headed(tables[0]) == tables[0]

@@ -94,8 +94,18 @@ def table(rows: Sequence[Row], *, name: str, height: int | str = "content") -> N
                 on_click="ignore",
                 key=f"csv_{name}",
             )
-            shown = [{k: _short(v) for k, v in row.items()} for row in rows]
+            shown = [{k: _short(v) for k, v in row.items()} for row in headed(rows)]
             st.table(shown, hide_index=True, height=height if len(shown) <= 14 else 420, alt=text("table"))
+
+
+def headed(rows: Sequence[Row]) -> list[Row]:
+    """The rows with their columns named in the language of the tab; in files the names stay as they are."""
+    names = texts("columns")
+    found = []
+    for row in rows:
+        named = {names.get(column, column): value for column, value in row.items()}
+        found.append(named if len(named) == len(row) else row)  # two columns must not become one
+    return found
 
 
 def _csv(rows: Sequence[Row]) -> bytes:

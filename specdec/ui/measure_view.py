@@ -181,7 +181,7 @@ def _load(measurement: Measurement, analysis: Analysis) -> None:
             for f in analysis.of(ALL)
             if (cost := measure_tables.cost_alone(f, price)) is not None
         ]
-        st.dataframe(rows, hide_index=True, key="cost_alone")
+        st.dataframe(lesson.headed(rows), hide_index=True, key="cost_alone")
         return
     count = max(one.at_once for one in analysis.loads)
     here = [one for one in analysis.loads if one.at_once == count]

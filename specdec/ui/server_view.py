@@ -70,7 +70,7 @@ def _results(stats: ServerStats) -> None:
             }
             for name in stats.latencies
         ]
-        st.table(rows, hide_index=True)
+        st.table(lesson.headed(rows), hide_index=True)
     lesson.kind(text("adopt.server.kind"))
 
 
