@@ -161,7 +161,8 @@ def _decode(chosen: argparse.Namespace) -> int:
     pair = _load(chosen)
     from specdec.decoding import stream, stream_plain
 
-    return _show_run(pair, prompt, settings, stream if chosen.method == "speculative" else stream_plain, chosen.json, trace_file)
+    start = functools.partial(stream, time_plain=True) if chosen.method == "speculative" else stream_plain
+    return _show_run(pair, prompt, settings, start, chosen.json, trace_file)
 
 
 def _settings(chosen: argparse.Namespace) -> Settings:

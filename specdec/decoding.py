@@ -54,6 +54,7 @@ class Run(Iterator[Round]):
         drafter: Drafter | None = None,
         stop: Callable[[], bool] | None = None,
         record: bool = True,
+        time_plain: bool = False,
     ) -> None:
         name = "none" if method == "plain" else drafter.name if drafter else settings.drafter or pair.drafters[0]
         if method == "plain":
@@ -78,7 +79,7 @@ class Run(Iterator[Round]):
         self._stop = False
         self._lengths: dict[str, AdaptiveLength] = {}  # by the drafter's way, where γ is chosen round by round
         self._way = ""
-        self._plain_step = pair.plain_step_seconds
+        self._plain_step, self._time_plain = pair.plain_step_seconds, time_plain
         self._target: Any = None
         self._reader: Generator[Pass, Tensor, None] | None = None
         self._piece: Pass | None = None
@@ -127,12 +128,12 @@ class Run(Iterator[Round]):
     def remember(self) -> None:
         """The round that has just ended had the device to itself: its times and verdicts help later runs to choose γ.
 
-        Behind the last one a plain step is timed, for what the run is compared with must have met the same machine.
+        With `time_plain` a plain step is timed behind the last one, for what the run is compared with must have met the same machine.
         """
         last = self.rounds[-1]
         self._experience.learn(len(last.drafts), last.accepted, last.judged, last.seconds.draft, last.seconds.verify)
         again = getattr(self.pair, "time_plain_step", None)
-        if again and self.finish_reason and self.shared == 1 and self.method == "speculative" and self._recorder.full:
+        if again and self._time_plain and self.finish_reason and self.shared == 1:
             self._plain_step = again()
 
     def end_stopped(self) -> None:
@@ -387,13 +388,16 @@ def stream(
     drafter: Drafter | None = None,
     stop: Callable[[], bool] | None = None,
     record: bool = True,
+    time_plain: bool = False,
 ) -> Run:
     """Decode speculatively; iterate over the result to get each round as it happens.
 
     drafter: one of your own in place of settings.drafter. stop: asked before every model pass. record: False leaves out what a trace
-    keeps to look at (top tokens, overlap, probabilities of greedy runs), for timing.
+    keeps to look at (top tokens, overlap, probabilities of greedy runs), for timing. time_plain: time a plain step behind the run, about
+    a quarter of a second that is not counted to it; else the trace has the figure that the pair has.
     """
-    return Run(pair, prompt, settings or Settings(), method="speculative", drafter=drafter, stop=stop, record=record)
+    options = {"stop": stop, "record": record, "time_plain": time_plain}
+    return Run(pair, prompt, settings or Settings(), method="speculative", drafter=drafter, **options)
 
 
 def stream_plain(

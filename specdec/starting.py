@@ -59,5 +59,7 @@ def start(pair: Any, request: RunRequest, stop: Callable[[], bool]) -> Decoding:
         return BatchDecoding(
             pair, request.together, request.settings, method=request.method, at_once=request.at_once, stop=stop
         )
-    begin = decoding.stream_plain if request.method == "plain" else decoding.stream
-    return begin(pair, request.prompt, request.settings, stop=stop, record=request.record)
+    if request.method == "plain":
+        return decoding.stream_plain(pair, request.prompt, request.settings, stop=stop, record=request.record)
+    options = {"stop": stop, "record": request.record, "time_plain": request.record}
+    return decoding.stream(pair, request.prompt, request.settings, **options)

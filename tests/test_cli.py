@@ -552,7 +552,7 @@ REPLAYED = textwrap.dedent("""
     from specdec.cli import main
 
     class Run:
-        def __init__(self, pair, prompt, settings, *, stop):
+        def __init__(self, pair, prompt, settings, *, stop, time_plain=False):
             self.pair, self.settings, self.stop, self.made, self.story = pair, settings, stop, 0, story()
             self.info, self.prompt_ids = self.story.pair, self.story.prompt_ids
 

@@ -116,17 +116,17 @@ def test_a_plain_step_is_timed_again_behind_a_run(saved):
     """One that was measured while the machine had other things to do would make every later run look faster than it is."""
     pair = dataclasses.replace(load_pair(target=str(saved / "target"), device="cpu"), plain_step_seconds=1000.0)
     settings = Settings(max_new_tokens=8, raw=True, drafter="lookup")
-    for unlike in (stream(pair, "ab", settings, record=False), stream_plain(pair, "ab", settings)):
+    for unlike in (stream(pair, "ab", settings), stream_plain(pair, "ab", settings)):
         assert len(list(unlike)) and unlike.trace().plain_step_seconds == 1000.0
-    stopped = stream(pair, "ab", settings)
+    stopped = stream(pair, "ab", settings, time_plain=True)
     next(stopped)
     stopped.stop()
     assert list(stopped) == [] and stopped.trace().plain_step_seconds == 1000.0
-    trace = generate(pair, "ab", settings)
+    trace = generate(pair, "ab", settings, time_plain=True)
     assert 0 < trace.plain_step_seconds < 1 and pair.plain_step_seconds == trace.plain_step_seconds
     assert trace.totals.seconds < 1000 and stopped.trace().plain_step_seconds == 1000.0  # a trace that is made stays as it is
     unmeasured = dataclasses.replace(pair, plain_step_seconds=None)
-    assert generate(unmeasured, "ab", settings).plain_step_seconds is None
+    assert generate(unmeasured, "ab", settings, time_plain=True).plain_step_seconds is None
 
 
 def test_every_eos_counts():
