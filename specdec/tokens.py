@@ -36,6 +36,7 @@ class TokenTexts:
         self.tokenizer = tokenizer
         self._family = _family(tokenizer)
         self._known: dict[int, bytes] = {}
+        self._shown: dict[int, str] = {}  # a round shows a hundred tokens, most of them again and again
 
     def bytes(self, token: int) -> bytes:
         """The bytes that the token adds to a text."""
@@ -46,8 +47,11 @@ class TokenTexts:
 
     def text(self, token: int) -> str:
         """What to show for the token on its own: "⟨F0 9F⟩" for the part of a character, "⟨49200⟩" for an id without a text."""
-        raw = self.bytes(token)
-        return _show(raw) if raw else f"⟨{int(token)}⟩"
+        token = int(token)
+        if (shown := self._shown.get(token)) is None:
+            raw = self.bytes(token)
+            shown = self._shown[token] = _show(raw) if raw else f"⟨{token}⟩"
+        return shown
 
     def fragment(self, token: int) -> str | None:
         """All bytes of the token in hexadecimal if they are not valid UTF-8 by themselves, else None."""
@@ -77,9 +81,10 @@ class TokenTexts:
             return b""
         if self._family == "byte-level":
             alphabet = byte_alphabet()
-            if all(character in alphabet for character in piece):
-                return bytes(alphabet[character] for character in piece)
-            return piece.encode("utf-8")  # an added token keeps its own characters
+            try:
+                return bytes([alphabet[character] for character in piece])
+            except KeyError:
+                return piece.encode("utf-8")  # an added token keeps its own characters
         if self._family == "sentencepiece":
             if match := _BYTE_TOKEN.fullmatch(piece):
                 return bytes([int(match[1], 16)])
