@@ -95,7 +95,7 @@ rules = st.sampled_from(
 
 
 @hypothesis.settings(max_examples=300, deadline=None)
-@given(st.integers(0, 6), st.integers(2, 12), st.integers(0, 10**6), rules, st.booleans(), st.booleans(), st.lists(us, min_size=13))
+@given(st.integers(0, 6), st.integers(2, 12), st.integers(0, 10**6), rules, st.booleans(), st.booleans(), st.lists(us, min_size=14))
 def test_a_round_is_judged_as_on_the_host(count, vocabulary, seed, rule, one_hot_q, same, uniforms):
     """Random drafts and targets, with ends of text among them; `same`: q is p, so that all is accepted."""
     logits = distributions(count + 1, vocabulary, seed, zeros=0.3)
