@@ -18,24 +18,18 @@ import torch
 from torch import Tensor
 
 from specdec.drafters import Proposal
+from specdec.judging import Verdicts
 from specdec.runner import token_ids
 from specdec.sampling import Draws, SamplingRule, require_probabilities
 
 
 @dataclass(frozen=True)
-class Judged:
+class Judged(Verdicts):
     """What the host hears of a round. proposal: with ids as numbers. p: the target's probabilities [n+1, V], None in a greedy run.
-    accepted, rejected, us, token, u, source [V], residual_mass: as in `specdec.judging.Verdicts`. verify, judge: seconds."""
+    verify, judge: seconds."""
 
     proposal: Proposal
     p: Tensor | None
-    accepted: int
-    rejected: bool
-    us: list[float | None]
-    token: int | None
-    u: float | None
-    source: Tensor | None
-    residual_mass: float | None
     verify: float
     judge: float
 
@@ -124,7 +118,8 @@ class AheadDraws(Draws):
         draft, verify, judge = self._marks.seconds(self._drafted)
         if len(draft) == len(ids):  # else nothing was picked on the device
             proposal = dataclasses.replace(proposal, seconds=draft)
-        return Judged(proposal, p, accepted, rejected, list(us), token, u, source, mass if rejected else None, verify, judge)
+        verdicts = (accepted, rejected, list(us), token, u, source, mass if rejected else None)
+        return Judged(*verdicts, proposal=proposal, p=p, verify=verify, judge=judge)
 
 
 def pick(probabilities: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:

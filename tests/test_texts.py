@@ -134,7 +134,7 @@ def test_a_verdict_is_said_in_the_language_of_the_tab_and_written_in_english(mon
     assert texts.language() == "de"
 
 
-def test_columns_are_named_in_the_language_of_the_tab(monkeypatch):
+def test_columns_are_named_in_the_language_of_the_tab():
     from specdec import measure_tables
     from specdec.measure_analysis import ALL
     from specdec.ui import lesson, measure_controls
