@@ -31,13 +31,15 @@ class Proposal:
 
     ids: n drafted tokens. q: [n, V], the distribution each was picked from; in greedy runs the drafter's own distribution at
     temperature 1, to look at (None when nobody looks). draw_us: the uniform draw of each, None where nothing was drawn.
-    seconds: of each draft step.
+    seconds: of each draft step. reduced: where q is zero outside a draft vocabulary, its columns [n, m] and their token ids [m],
+    ascending, for whoever would search the rest in vain.
     """
 
     ids: list[int]
     q: Tensor | None
     draw_us: list[float | None]
     seconds: list[float]
+    reduced: tuple[Tensor, Tensor] | None = None
 
 
 NOTHING = Proposal([], None, [], [])

@@ -227,7 +227,10 @@ class HeadDrafter(Drafter):
                 sure *= self.runner.vocabulary.chance(token, request.rule.probabilities(logits)[0] if q is None else q)
             seconds.append(wanted.seconds + time.perf_counter() - begun)
         self.sequence.crop(self._true)
-        return Proposal(ids, self.runner.vocabulary.spread(torch.stack(rows)) if rows else None, us, seconds)
+        if not rows:
+            return Proposal(ids, None, us, seconds)
+        reduced, vocabulary = torch.stack(rows), self.runner.vocabulary
+        return Proposal(ids, vocabulary.spread(reduced), us, seconds, (reduced, vocabulary.ids))
 
     def settle(self, kept: int) -> None:
         self._take(self.target.hidden[: kept - self._known])

@@ -228,6 +228,32 @@ def test_q_is_what_was_drawn_from_and_nothing_outside_the_draft_vocabulary(pair,
     assert sum(len(proposal.ids) for _, proposal in proposals) >= 12
 
 
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_the_record_of_a_reduced_q_is_that_of_the_whole_q(pair, temperature):
+    settings = Settings(temperature=temperature, draft_length=3, max_new_tokens=16, drafter="head", seed=2)
+
+    def rounds(*, whole: bool):
+        run = stream(pair, "the theatre", settings)
+        original = run.drafter.steps
+
+        def steps(request: Request):
+            proposal = yield from original(request)
+            assert proposal.reduced is not None or not proposal.ids
+            return dataclasses.replace(proposal, reduced=None) if whole else proposal
+
+        run.drafter.steps = steps
+        return list(run)
+
+    drafts = 0
+    for narrow, whole in zip(rounds(whole=False), rounds(whole=True), strict=True):
+        assert narrow.outcome == whole.outcome
+        for a, b in zip(narrow.drafts, whole.drafts, strict=True):
+            assert a.overlap == pytest.approx(b.overlap, abs=2e-6)  # the sum has another order
+            assert dataclasses.replace(a, overlap=0.0) == dataclasses.replace(b, overlap=0.0) and a.top_q
+            drafts += 1
+    assert drafts >= 6
+
+
 def test_the_head_keeps_committed_slots_only(pair):
     settings = Settings(temperature=1.0, draft_length=3, max_new_tokens=20, drafter="head", seed=1)
     run = stream(pair, "the theatre", settings)
