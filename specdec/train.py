@@ -2,8 +2,8 @@
 
 Four steps share one folder, and each goes on where an earlier call stopped (Ctrl+C is a fine way to stop):
 1. sample texts from the target, until there are enough tokens or a third of the time is over;
-2. one pass of the target over those whose features were not kept as they were sampled (the first file, from which the
-   vocabulary is chosen, and files from elsewhere), until all is done or almost half of the time is over;
+2. one pass of the target over those whose features were not kept as they were sampled (files from elsewhere), until all is done
+   or almost half of the time is over; the draft vocabulary is chosen;
 3. train on what is there, for the rest of the time;
 4. decode the held-out prompts with the real loop, and write the weights.
 On a CPU this takes hours; the code is written for CUDA as well.
@@ -157,15 +157,14 @@ def _sample(folder: Path, model: Any, tokenizer: Any, chosen: argparse.Namespace
         say(f"{have:,} tokens of text are there")
         return
     files, often, taps = len(text_files(folder)), Every(), taps_for(model.config.num_hidden_layers)
-    vocabulary = _known_vocabulary(folder, model, chosen)
-    sampler = TextSampler(model, tokenizer, slots=chosen.slots, seed=files, vocabulary=vocabulary, taps=taps)
+    sampler = TextSampler(model, tokenizer, slots=chosen.slots, seed=files, taps=taps)
 
     def save(texts: list[Sampled]) -> None:
         nonlocal files
         corpus = Corpus.of([(text.tokens, text.prompt, text.temperature) for text in texts])
-        if vocabulary is not None:  # before the file of texts appears: it is never written twice
-            store = FeatureStore(folder / f"features-{files:03d}", corpus, width=model.config.hidden_size, taps=taps)
-            take_over(store, [text.kept for text in texts], sampler.run_of_target.beginning_features[0])
+        # Before the file of texts appears: it is never written twice.
+        store = FeatureStore(folder / f"features-{files:03d}", corpus, width=model.config.hidden_size, taps=taps)
+        take_over(store, [text.kept for text in texts], sampler.run_of_target.beginning_features[0])
         corpus.save(folder / f"text-{files:03d}.npz")
         files += 1
 
@@ -213,7 +212,7 @@ def _features(folder: Path, model: Any, chosen: argparse.Namespace, over: Callab
         def enough(store: FeatureStore = store) -> bool:
             return over(SHARE_FEATURES) and (bool(stores) or store.done >= 32)
 
-        extract(model, store, vocabulary, enough=enough, progress=_feature_progress(number, len(corpora), store.done))
+        extract(model, store, enough=enough, progress=_feature_progress(number, len(corpora), store.done))
         if store.done:
             stores.append(store)
     return stores, vocabulary
@@ -302,10 +301,16 @@ def _train(folder: Path, model: Any, stores: list[Any], vocabulary: Any, chosen:
     plan = Plan(minutes=minutes, steps=chosen.steps if is_head else 1, rate=chosen.rate or (0.03 if is_head else 0.02))
     if chosen.start:  # what the first, cheaper half of a training is for has been learnt
         _go_on_from(network, chosen, model, vocabulary)
-        plan = dataclasses.replace(plan, deep_from=0.0, variation_from=0.3, deep_every=2, drop=0.1 if is_head else 0.0)
+        plan = dataclasses.replace(plan, deep_from=0.0, variation_from=0.3, drop=0.1 if is_head else 0.0)
     rows = embedding[torch.from_numpy(vocabulary).to(model.device)].contiguous()
     trainer = Trainer(
-        network, head_states if is_head else draft_states, rows, folder / chosen.drafter, plan=plan, with_taps=is_head
+        network,
+        head_states if is_head else draft_states,
+        rows,
+        model.model.norm.weight.detach(),
+        folder / chosen.drafter,
+        plan=plan,
+        with_taps=is_head,
     )
     if trainer.spent:  # an earlier call: its weights are the start of another, shorter schedule
         say(f"going on after {trainer.spent / 60:.0f} minutes and {trainer.seen:,} tokens of training")

@@ -1,12 +1,10 @@
-"""What the target thinks about its own texts: hidden states of a few layers and its most probable next tokens.
+"""What the target thinks about its own texts: hidden states of a few layers, the last of which makes its distribution as well.
 
 One pass of the target over the texts is the dearest part of training a drafter, so it is done once and kept on disk as memory
 maps; training may start on what is there. The constant beginning of every text (the system prompt) is computed and stored once.
 
-Files in the folder of one text file (N positions behind the common beginning, F taps, d width, K kept tokens):
+Files in the folder of one text file (N positions behind the common beginning, F taps, d width):
     features.f16 [N, F, d]  hidden states behind the tapped layers, each row scaled to root mean square 1
-    top_ids.i32  [N, K]     the K most probable next tokens *inside the draft vocabulary* (columns of it)
-    top_p.f16    [N, K]     their probabilities there, at temperature 1
     meta.pt                 features of the common beginning, how many texts are done (in the order of `order`)
 """
 
@@ -25,8 +23,6 @@ from specdec.training.corpus import Corpus
 
 TAPS = (3, 14, 24, 30)
 """Layers of the embedded target (counted from 1) whose output the head reads; the last one is the input of the final norm."""
-TOP = 64
-"""Tokens kept of each distribution; behind them lie a few per cent of the mass at temperature 1, nothing below 0.7."""
 
 
 class TargetPass:
@@ -96,8 +92,6 @@ class FeatureStore:
         self.offset = np.concatenate([[0], np.cumsum(np.diff(corpus.start) - self.common)])
         count = int(self.offset[-1])
         self.features = self._map("features.f16", np.float16, (count, len(taps), width))
-        self.top_ids = self._map("top_ids.i32", np.int32, (count, TOP))
-        self.top_p = self._map("top_p.f16", np.float16, (count, TOP))
         meta = self.folder / "meta.pt"
         order = torch.from_numpy(np.random.default_rng(0).permutation(len(corpus)))
         self.meta: dict[str, Any] = (
@@ -166,7 +160,6 @@ def mean_distribution(model: Any, corpus: Corpus, *, texts: int = 160) -> np.nda
 def extract(
     model: Any,
     store: FeatureStore,
-    vocabulary: np.ndarray,
     *,
     group: int = 32,
     batch: int = 4,
@@ -179,7 +172,6 @@ def extract(
         return
     run = TargetPass(model, corpus.text(0)[:common].tolist(), store.taps)
     store.meta["beginning"] = run.beginning_features[0].half().cpu()
-    rows = model.lm_head.weight[torch.from_numpy(vocabulary).to(model.device)].T.contiguous()
     while store.done < len(corpus) and not enough():
         members = store.order[store.done : store.done + group]
         members = members[np.argsort([corpus.start[i + 1] - corpus.start[i] for i in members])]
@@ -190,34 +182,22 @@ def extract(
                 ids[row, : len(text)] = torch.from_numpy(text)
             features = run(ids.to(model.device))
             for row, (index, text) in enumerate(zip(some, texts, strict=True)):
-                _write(store, int(index), features[row, : len(text)], rows, model.model.norm.weight)
+                at = int(store.offset[index])
+                store.features[at : at + len(text)] = features[row, : len(text)].half().cpu().numpy()
         store.meta["done"] = store.done + len(members)
         store.save()
         progress(store.done, len(corpus))
 
 
-def take_over(store: FeatureStore, kept: list[tuple[np.ndarray, np.ndarray, np.ndarray]], beginning: torch.Tensor) -> None:
-    """Fill an empty store with what was kept while its texts were sampled: features, ids and probabilities of whole texts;
-    beginning [P, F, d] are the features of what all texts share.
+def take_over(store: FeatureStore, kept: list[np.ndarray], beginning: torch.Tensor) -> None:
+    """Fill an empty store with what was kept while its texts were sampled: features of whole texts; beginning [P, F, d] are those
+    of what all texts share.
     """
     store.meta["beginning"] = beginning[: store.common].half().cpu()
-    for index, (features, ids, value) in enumerate(kept):
-        at, end = int(store.offset[index]), int(store.offset[index + 1])
-        store.features[at:end] = features[store.common :]
-        store.top_ids[at:end, : ids.shape[1]] = ids[store.common :]
-        store.top_p[at:end, : ids.shape[1]] = value[store.common :]
+    for index, features in enumerate(kept):
+        store.features[int(store.offset[index]) : int(store.offset[index + 1])] = features[store.common :]
     store.meta["done"] = len(kept)
     store.save()
-
-
-def _write(store: FeatureStore, index: int, features: torch.Tensor, rows: torch.Tensor, gain: torch.Tensor) -> None:
-    """features [L, F, d] of one text; rows [d, n] of the draft vocabulary."""
-    at, first = int(store.offset[index]), int(store.corpus.prompt[index]) - store.common - 1
-    end = at + len(features)
-    store.features[at:end] = features.half().cpu().numpy()
-    value, ids = ((features[first:, -1] * gain) @ rows).softmax(-1).topk(min(TOP, rows.shape[1]), -1)
-    store.top_ids[at + first : end, : ids.shape[1]] = ids.int().cpu().numpy()
-    store.top_p[at + first : end, : ids.shape[1]] = value.half().cpu().numpy()
 
 
 class Library:

@@ -23,15 +23,14 @@ from specdec.training.muon import Muon
 class Batch:
     """Texts side by side, padded on the right; all without the common beginning.
 
-    ids [B, T]; taps [B, T, F, d] or None; where [n] flat indices of the slots that are judged; top_ids, top_p [n, K] what the
-    target says there.
+    ids [B, T]; taps [B, T, F, d] or None; where [n] flat indices of the slots that are judged; last [n, d] the target's states
+    there, unit rows, of which its final norm and output rows make p.
     """
 
     ids: torch.Tensor
     taps: torch.Tensor | None
     where: torch.Tensor
-    top_ids: torch.Tensor
-    top_p: torch.Tensor
+    last: torch.Tensor
 
 
 def make_batch(library: Library, members: np.ndarray, *, with_taps: bool = True, device: torch.device | str = "cpu") -> Batch:
@@ -42,16 +41,15 @@ def make_batch(library: Library, members: np.ndarray, *, with_taps: bool = True,
     longest = max(map(len, texts))
     ids = torch.zeros(len(texts), longest, dtype=torch.long)
     taps = torch.zeros(len(texts), longest, taps_count, width) if with_taps else None
-    where, top_ids, top_p = [], [], []
+    where, last = [], []
     for row, ((store, index), text) in enumerate(zip(places, texts, strict=True)):
         at, first = int(store.offset[index]), int(store.corpus.prompt[index]) - common - 1
         ids[row, : len(text)] = torch.from_numpy(text)
         if taps is not None:
             taps[row, : len(text)] = torch.from_numpy(store.features[at : at + len(text)].astype(np.float32))
         where.append(torch.arange(first, len(text) - 1) + row * longest)
-        top_ids.append(torch.from_numpy(store.top_ids[at + first : at + len(text) - 1].astype(np.int64)))
-        top_p.append(torch.from_numpy(store.top_p[at + first : at + len(text) - 1].astype(np.float32)))
-    moved = [part.to(device) for part in (ids, torch.cat(where), torch.cat(top_ids), torch.cat(top_p))]
+        last.append(torch.from_numpy(store.features[at + first : at + len(text) - 1, -1].astype(np.float32)))
+    moved = [part.to(device) for part in (ids, torch.cat(where), torch.cat(last))]
     return Batch(moved[0], None if taps is None else taps.to(device), *moved[1:])
 
 
@@ -71,43 +69,37 @@ class Verdict:
 def judge(
     states: torch.Tensor,
     rows: tuple[torch.Tensor, torch.Tensor],
-    top_ids: torch.Tensor,
-    top_p: torch.Tensor,
+    p: torch.Tensor,
     *,
     variation: float = 0.0,
     sharpen: float = 0.0,
     train: bool = True,
 ) -> Verdict:
-    """Compare q = softmax(states · rows) with the target's most probable tokens.
+    """Compare q = softmax(states · rows) with the target's p, both over the draft vocabulary.
 
     Loss = (1 − variation) · cross-entropy to p  −  variation · Σ min(p, q). With `sharpen` s the cross-entropy looks at the
     mixture (1 − s) · p + s · p^(1/0.5) normalised, which favours the argmax. states [n, d], rows [V, d] and the same
-    transposed, top_ids and top_p [n, K].
+    transposed, p [n, V]. All of p counts: at temperature 1 its 64 largest values leave out a sixth of the mass, and a drafter
+    that never hears of the rest proposes nothing of it.
     """
-    q = states @ rows[1]
-    best = q.argmax(-1)
-    q -= q.gather(1, best[:, None])
-    q.exp_()
-    q /= q.sum(-1, keepdim=True)
-    kept = q.gather(1, top_ids)
-    total = top_p.sum(-1, keepdim=True)
-    overlap = torch.minimum(kept, top_p).sum(-1)
-    cross = -((top_p / total) * kept.clamp_min(1e-9).log()).sum(-1)
+    scores = states @ rows[1]
+    same = float((scores.argmax(-1) == p.argmax(-1)).float().mean())
+    scores -= scores.logsumexp(-1, keepdim=True)
+    cross = -torch.linalg.vecdot(p, scores)
+    q = scores.exp_()
+    overlap = torch.minimum(p, q).sum(-1)
     gradient = None
     if train:
-        aim = top_p / total
+        aim = p
         if sharpen:
-            squared = aim.square()
-            aim = (1 - sharpen) * aim + sharpen * squared / squared.sum(-1, keepdim=True)
-        pull = (1 - variation) * aim
-        push = torch.full((len(q), 1), 1 - variation, device=q.device)
+            squared = p.square()
+            aim = (1 - sharpen) * p + sharpen * squared / squared.sum(-1, keepdim=True)
         if variation:
-            short = torch.where(kept < top_p, kept, torch.zeros_like(kept))
-            pull = pull + variation * short
-            push = push + variation * short.sum(-1, keepdim=True)
-        q.mul_(push).scatter_add_(1, top_ids, -pull)
-        gradient = q @ rows[0]
-    return Verdict(gradient, float(overlap.mean()), float((best == top_ids[:, 0]).float().mean()), float(cross.mean()))
+            short = torch.where(q < p, q, 0.0)
+            q *= (1 - variation) + variation * short.sum(-1, keepdim=True)
+            q.sub_(short, alpha=variation)
+        gradient = q.sub_(aim, alpha=1 - variation) @ rows[0]
+    return Verdict(gradient, float(overlap.mean()), same, float(cross.mean()))
 
 
 @dataclass(frozen=True)
@@ -145,7 +137,8 @@ class Plan:
 
 
 class Trainer:
-    """One run over one network. `states(batch, steps)` gives a list of [B, T, d] tensors, one for each roll-out step.
+    """One run over one network. `states(batch, steps)` gives a list of [B, T, d] tensors, one for each roll-out step; rows [V, d]
+    are the target's for the draft vocabulary, gain [d] is that of its final norm.
 
     The folder keeps checkpoint.pt, from which a later call goes on, and log.jsonl, the learning curve.
     """
@@ -155,13 +148,14 @@ class Trainer:
         network: torch.nn.Module,
         states: Callable[[Batch, int], list[torch.Tensor]],
         rows: torch.Tensor,
+        gain: torch.Tensor,
         folder: Path,
         *,
         plan: Plan,
         with_taps: bool,
     ):
         self.network, self.states, self.folder, self.plan, self.with_taps = network, states, Path(folder), plan, with_taps
-        self.rows = (rows, rows.T.contiguous())
+        self.rows, self.gain = (rows, rows.T.contiguous()), gain
         trained = [weight for weight in network.parameters() if weight.requires_grad]
         self.muon = Muon([weight for weight in trained if weight.ndim >= 2], lr=plan.rate)
         self.adam = torch.optim.AdamW(
@@ -208,17 +202,20 @@ class Trainer:
             for position in source.permutation(len(epoch)):
                 yield epoch[position]
 
+    @torch.no_grad()
+    def target(self, batch: Batch) -> torch.Tensor:
+        """What the target says where a drafter is judged: p [n, V], over the draft vocabulary, at temperature 1."""
+        return ((batch.last * self.gain) @ self.rows[1]).softmax(-1)
+
     def step(self, batch: Batch) -> list[Verdict]:
         """One update; returns the agreement of each roll-out step before it."""
-        plan, verdicts = self.plan, []
+        plan, verdicts, p = self.plan, [], self.target(batch)
         outputs = self.states(batch, plan.steps_at(self.fraction, self.updates))
         weights = [0.8**number for number in range(len(outputs))]
         loss = torch.zeros((), device=self.rows[0].device)
         for output, weight in zip(outputs, weights, strict=True):
             picked = output.flatten(0, 1)[batch.where]
-            verdict = judge(
-                picked, self.rows, batch.top_ids, batch.top_p, variation=plan.variation_at(self.fraction), sharpen=plan.sharpen
-            )
+            verdict = judge(picked, self.rows, p, variation=plan.variation_at(self.fraction), sharpen=plan.sharpen)
             verdicts.append(verdict)
             loss = loss + (picked * verdict.gradient).sum() * (weight / sum(weights) / len(picked))
         loss.backward()
@@ -238,8 +235,9 @@ class Trainer:
         self.network.eval()
         for some in (members[i : i + 8] for i in range(0, len(members), 8)):
             batch = make_batch(library, some, with_taps=self.with_taps, device=self.rows[0].device)
+            p = self.target(batch)
             for number, output in enumerate(self.states(batch, steps)):
-                found = judge(output.flatten(0, 1)[batch.where], self.rows, batch.top_ids, batch.top_p, train=False)
+                found = judge(output.flatten(0, 1)[batch.where], self.rows, p, train=False)
                 sums[number] += np.array([found.overlap, found.greedy, found.cross_entropy, 1.0]) * len(batch.where)
         self.network.train()
         return [dict(zip(("overlap", "greedy", "cross_entropy"), row[:3] / max(row[3], 1.0), strict=True)) for row in sums]

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 
 from specdec.head import rotate, unit
 from specdec.training import prompts
-from specdec.training.features import TOP, TargetPass
+from specdec.training.features import TargetPass
 
 TEMPERATURES = (0.0, 0.7, 0.7, 1.0, 1.0)
 """Of the answers, in these shares: drafters meet greedy and sampled runs."""
@@ -43,13 +43,13 @@ class Writing:
 @dataclass(frozen=True)
 class Sampled:
     """A finished text: how many of `tokens` are its prompt; `kept`, if it was asked for, what the target computed at each position:
-    features [N, F, d] float16 with unit rows, ids [N, K] int32 and probabilities [N, K] float16 of the most probable next tokens.
+    features [N, F, d] float16 with unit rows.
     """
 
     tokens: list[int]
     prompt: int
     temperature: float
-    kept: tuple[np.ndarray, np.ndarray, np.ndarray] | None = field(default=None, repr=False)
+    kept: np.ndarray | None = field(default=None, repr=False)
 
 
 class TextSampler:
@@ -57,7 +57,7 @@ class TextSampler:
 
     Keys and values lie in buffers of full length; a concatenated cache would copy gigabytes a step. A token is drawn by
     inverting the cumulative sum with one uniform a row, far cheaper here than torch.multinomial over 49,152 columns.
-    `vocabulary` [n], ascending: keep features and most probable tokens (columns of it) of `taps`.
+    `taps`: the layers whose features are kept, none by default.
     """
 
     def __init__(
@@ -69,7 +69,6 @@ class TextSampler:
         new_tokens: int = 160,
         prompt_tokens: int = 120,
         seed: int = 0,
-        vocabulary: np.ndarray | None = None,
         taps: tuple[int, ...] = (),
         shares: dict[str, float] | None = None,
     ):
@@ -95,13 +94,9 @@ class TextSampler:
         for index, (key, value) in enumerate(run.past):
             self.keys[index, :, :, : len(self.beginning)], self.values[index, :, :, : len(self.beginning)] = key, value
         self.output = model.lm_head.weight.detach().T.contiguous()
-        self.columns: torch.Tensor | None = None
-        if vocabulary is not None:
-            self.columns = torch.from_numpy(vocabulary).to(self.device)
-            top = min(TOP, len(vocabulary))
+        self.features: torch.Tensor | None = None
+        if taps:
             self.features = torch.zeros(slots, self.longest, len(taps), model.config.hidden_size, dtype=torch.float16)
-            self.top_ids = torch.zeros(slots, self.longest, top, dtype=torch.int32)
-            self.top_p = torch.zeros(slots, self.longest, top, dtype=torch.float16)
         self.answers: list[list[int]] = []  # of late, to quote from
         self.texts: list[Writing] = []  # one a slot
 
@@ -162,13 +157,6 @@ class TextSampler:
         drawn = torch.searchsorted(cumulative, u, right=True)[:, 0].clamp(max=logits.shape[-1] - 1)
         return torch.where(temperatures > 0, drawn, logits.argmax(-1))
 
-    def _keep(self, positions: torch.Tensor, taps: list[torch.Tensor], logits: torch.Tensor) -> None:
-        """Remember what a drafter is trained on, at this position of every slot."""
-        rows, places = torch.arange(self.slots), positions.cpu()
-        p, ids = logits[:, self.columns].softmax(-1).topk(self.top_ids.shape[-1], -1)
-        self.features[rows, places] = torch.stack(taps, 1).half().cpu()
-        self.top_ids[rows, places], self.top_p[rows, places] = ids.int().cpu(), p.half().cpu()
-
     @torch.inference_mode()
     def run(
         self,
@@ -193,8 +181,8 @@ class TextSampler:
             ids = torch.tensor([text.tokens[place] for text, place in zip(texts, places, strict=True)], device=self.device)
             hidden, taps = self._forward(ids, at)
             logits = (self.model.model.norm(hidden) @ self.output).float()
-            if self.columns is not None:
-                self._keep(at, taps, logits)
+            if self.features is not None:
+                self.features[torch.arange(self.slots), at.cpu()] = torch.stack(taps, 1).half().cpu()
             hot = torch.tensor([text.temperature if text.prompt else OWN_TEMPERATURE for text in texts], device=self.device)
             drawn = self._draw(logits, hot).tolist()
             at += 1
@@ -238,9 +226,7 @@ class TextSampler:
 
     def _sampled(self, slot: int, text: Writing) -> Sampled:
         length, kept = len(text.tokens), None
-        if self.columns is not None:
-            # The last token was drawn and never read: its row, which no training looks at, stays empty.
-            kept = tuple(part[slot, :length].numpy().copy() for part in (self.features, self.top_ids, self.top_p))
-            for part in kept:
-                part[length - 1] = 0
+        if self.features is not None:
+            kept = self.features[slot, :length].numpy().copy()
+            kept[length - 1] = 0  # the last token was drawn and never read: its row, which no training looks at, stays empty
         return Sampled(text.tokens, text.prompt, text.temperature, kept)
