@@ -86,7 +86,7 @@ class BatchRun(Iterator[BatchRound]):
         self.seconds += seconds
         for number in self._serving:
             if number in rounds:
-                # The newly admitted one is served from now on, its own prompt included; `prefill` has noted that part.
+                # The newly admitted one is served from now on, its own prompt included; its reader has noted that part.
                 self.runs[number].count_time(seconds)
             elif self.runs[number].finish_reason is None:
                 self.runs[number].end_stopped()
@@ -101,7 +101,7 @@ class BatchRun(Iterator[BatchRound]):
         while self._waiting and len(self._serving) < self.at_once:
             number = self._waiting.popleft()
             try:
-                self.runs[number].prefill()
+                self.runs[number].reader.read()
             except Stopped:
                 self.runs[number].end_stopped()
                 continue
@@ -118,8 +118,8 @@ def advance(runs: Sequence[Run]) -> list[Round | Exception | Reading | None]:
     """
     begun = time.perf_counter()
     with torch.inference_mode():
-        failed = read_on({number: run for number, run in enumerate(runs) if run.finish_reason is None and not run.started})
-        begun_well = (number for number, run in enumerate(runs) if run.finish_reason is None and run.started)
+        failed = read_on({number: run for number, run in enumerate(runs) if run.finish_reason is None and not run.reader.done})
+        begun_well = (number for number, run in enumerate(runs) if run.finish_reason is None and run.reader.done)
         going = {number: runs[number] for number in begun_well if number not in failed}
         rounds = together(going, failed)
     seconds = time.perf_counter() - begun

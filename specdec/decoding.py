@@ -24,11 +24,11 @@ from torch import Tensor
 
 from specdec.adaptive import AdaptiveLength, Experience
 from specdec.ahead import AheadDraws
-from specdec.beginning import kept
 from specdec.drafters import Drafter, Request, make_drafter
 from specdec.errors import SettingsError
 from specdec.judging import judge
 from specdec.passes import Pass, drive
+from specdec.prompt_reader import PromptReader
 from specdec.recorder import Recorder
 from specdec.sampling import Draws, SamplingRule
 from specdec.trace import FinishReason, Method, Round, Seconds, Settings, Totals, Trace, counts
@@ -68,7 +68,7 @@ class Run(Iterator[Round]):
         self.committed = list(self.prompt_ids)
         self.rounds: list[Round] = []
         self.finish_reason: FinishReason | None = None
-        self.seconds = self.seconds_prefill = self.seconds_to_first_token = 0.0
+        self.seconds = self.seconds_to_first_token = 0.0
         self.shared = 1
         self._limit = min(self.settings.max_new_tokens, self._room)
         self._rule = SamplingRule.of(self.settings)
@@ -80,10 +80,9 @@ class Run(Iterator[Round]):
         self._lengths: dict[str, AdaptiveLength] = {}  # by the drafter's way, where γ is chosen round by round
         self._way = ""
         self._plain_step, self._time_plain = pair.plain_step_seconds, time_plain
-        self._target: Any = None
-        self._reader: Generator[Pass, Tensor, None] | None = None
-        self._piece: Pass | None = None
         self._verify = verify_together(pair.target, wait=not self._ahead)
+        feeds = 1 + self.settings.draft_length
+        self.reader = PromptReader(pair, self.prompt_ids, self.drafter, verify=self._verify, feeds=feeds, check=self._check)
         self._created = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
 
     # What a caller does with a run
@@ -100,8 +99,8 @@ class Run(Iterator[Round]):
             raise StopIteration
         begun = time.perf_counter()
         try:
-            if not self.started:
-                self.prefill()
+            if not self.reader.done:
+                self.reader.read()
             with torch.inference_mode():
                 round_ = drive(self.steps())
         except Stopped:
@@ -147,14 +146,18 @@ class Run(Iterator[Round]):
         kind = (self.settings.drafter, self.settings.exit_layers, self.settings.ngram, self._rule.greedy, self._way)
         return self.pair.experience.setdefault(kind, Experience())
 
-    @property
-    def _length(self) -> AdaptiveLength | None:
-        """What chooses γ of this round; None where it is fixed."""
+    def _chooser(self) -> AdaptiveLength | None:
+        """What chooses γ of this round, made when it is asked for the first time; None where γ is fixed."""
         if self.settings.adaptive and self._way not in self._lengths:
             self._lengths[self._way] = AdaptiveLength(
                 self.settings.draft_length, plain_seconds=self.pair.plain_step_seconds, experience=self._experience
             )
         return self._lengths.get(self._way)
+
+    @property
+    def seconds_prefill(self) -> float:
+        """Of reading the prompt."""
+        return self.reader.seconds
 
     @property
     def output_ids(self) -> list[int]:
@@ -166,71 +169,6 @@ class Run(Iterator[Round]):
         if self._stop or (self._asked_to_stop is not None and self._asked_to_stop()):
             raise Stopped
 
-    @property
-    def started(self) -> bool:
-        """Whether the prompt is in the caches."""
-        return self._target is not None
-
-    def prefill(self) -> None:
-        """The whole prompt but its newest token goes into the caches."""
-        begun = time.perf_counter()
-        drive(self.reading())
-        self.seconds_prefill = time.perf_counter() - begun
-
-    def reading(self, known: Any = None) -> Generator[Pass, Tensor, None]:
-        """`prefill`, step by step: yields the passes that it takes, each over a piece of the prompt.
-
-        known: a sequence of the target that holds the first tokens of this very prompt, and their states; they are not read again.
-        Without it, what every chat begins with is taken over, see `specdec.beginning`.
-        """
-        self._check()
-        known = known or kept(self.pair, self.prompt_ids, self.drafter.hidden_layers)
-        target = self.pair.target.open(hidden_layers=self.drafter.hidden_layers)
-        states: list[Tensor] = []
-        if known is not None:
-            target.adopt(known)
-            states.append(known.hidden)
-        rest = self.prompt_ids[target.length : -1]
-        piece = getattr(self.pair.target, "piece", None) or max(1, len(rest))
-        for first in range(0, len(rest), piece):
-            yield Pass(self._verify, target, rest[first : first + piece])
-            self._check()
-            states.append(target.hidden)
-        if self.drafter.hidden_layers and states:
-            target.hidden = torch.cat(states)  # also where all of the prompt was known
-        target.warm(1 + self.settings.draft_length)
-        self.drafter.start(self.prompt_ids, target)
-        self.pair.target.synchronize()
-        self._target = target
-
-    @property
-    def unread(self) -> bool:
-        """Whether nothing of the prompt has been read yet."""
-        return self._reader is None and not self.started
-
-    @property
-    def to_read(self) -> int:
-        """Tokens that the next piece of the prompt has, 0 when it is read."""
-        return 0 if self.started else min(len(self.prompt_ids), getattr(self.pair.target, "piece", None) or len(self.prompt_ids))
-
-    def next_piece(self, known: Any = None) -> Pass | None:
-        """For one who has several prompts read together: the pass that `reading` needs next, None when the prompt is read."""
-        if self.unread:
-            begun = time.perf_counter()
-            self._reader = self.reading(known)
-            self._piece = next(self._reader, None)
-            self.seconds_prefill += time.perf_counter() - begun
-        return self._piece
-
-    def took_piece(self, logits: Tensor) -> None:
-        """That pass is done."""
-        begun = time.perf_counter() - self._piece.seconds
-        try:
-            self._piece = self._reader.send(logits)
-        except StopIteration:
-            self._piece = None
-        self.seconds_prefill += time.perf_counter() - begun
-
     def wait(self, seconds: float) -> None:
         """So much of its time has gone by without a round, as happens while a long prompt is read."""
         self.seconds += seconds
@@ -241,7 +179,8 @@ class Run(Iterator[Round]):
         # One place is for the token that the target adds itself.
         room = self._limit - len(self.output_ids) - 1
         self._way = self.drafter.way(self.committed)
-        count = self._length.choose(room) if self._length else min(self.settings.draft_length, room)
+        chooser = self._chooser()
+        count = chooser.choose(room) if chooser else min(self.settings.draft_length, room)
         look = self._recorder.full
         if self._ahead:
             self._draws.begin(count)
@@ -252,7 +191,7 @@ class Run(Iterator[Round]):
         if self._ahead:
             self._draws.proposed()
         fed = [self.committed[-1], *proposal.ids]
-        verify = Pass(self._verify, self._target, fed, keep=len(fed))
+        verify = Pass(self._verify, self.reader.target, fed, keep=len(fed))
         logits = yield verify
         verified = time.perf_counter()
         if self._ahead:
@@ -267,7 +206,7 @@ class Run(Iterator[Round]):
         kept = start + verdicts.accepted  # positions in the target's cache that stay: all that is committed but the newest
         if verdicts.token is None:
             kept = len(self.committed) - 1
-        self._target.crop(kept)
+        self.reader.target.crop(kept)
         self.drafter.settle(kept)
         judged = time.perf_counter()
         drafts, outcome = self._recorder.describe(proposal, verdicts, logits=logits, p=p)
@@ -279,8 +218,8 @@ class Run(Iterator[Round]):
         )
         round_ = Round(index=len(self.rounds), start=start, drafts=drafts, outcome=outcome, seconds=seconds)
         self.rounds.append(round_)
-        if self._length:
-            self._length.learn(len(drafts), round_.accepted, round_.judged, seconds.draft, seconds.verify)
+        if chooser:
+            chooser.learn(len(drafts), round_.accepted, round_.judged, seconds.draft, seconds.verify)
         if new[-1] in self.pair.eos_ids:
             self._finish("eos")
         elif len(self.output_ids) >= self._limit:
@@ -289,7 +228,7 @@ class Run(Iterator[Round]):
 
     def _finish(self, reason: FinishReason) -> None:
         self.finish_reason = reason
-        self._target = self._reader = self._piece = None  # the caches are not needed any more
+        self.reader.let_go()
         self.drafter = Drafter()
 
     def trace(self) -> Trace:

@@ -27,7 +27,7 @@ def read_on(runs: dict[int, Run]) -> dict[int, Exception]:
     known = _read_common(runs)
     for number, run in runs.items():
         try:
-            if (piece := run.next_piece(known.get(number))) is not None:
+            if (piece := run.reader.next_piece(known.get(number))) is not None:
                 wanted[number] = piece
         except Exception as error:  # noqa: BLE001 - it is this run's
             failed[number] = error
@@ -37,7 +37,7 @@ def read_on(runs: dict[int, Run]) -> dict[int, Exception]:
     for group in groups.values():
         for number, logits in zip(group, perform([wanted[number] for number in group]), strict=True):
             try:
-                runs[number].took_piece(logits)
+                runs[number].reader.took_piece(logits)
             except Exception as error:  # noqa: BLE001 - it is this run's
                 failed[number] = error
     return failed
@@ -47,7 +47,7 @@ def _read_common(runs: dict[int, Run]) -> dict[int, Any]:
     """For runs that have read nothing yet and begin alike: a sequence that holds what they have in common."""
     alike: dict[tuple[int, ...], list[int]] = {}
     for number, run in runs.items():
-        if run.unread and getattr(run.pair.target, "piece", None) is not None:
+        if run.reader.untouched and getattr(run.pair.target, "piece", None) is not None:
             alike.setdefault(tuple(run.drafter.hidden_layers), []).append(number)
     known: dict[int, Any] = {}
     for layers, group in alike.items():
@@ -62,7 +62,7 @@ def _read_common(runs: dict[int, Run]) -> dict[int, Any]:
             if begun is not None and layers:
                 once.sequence.hidden = torch.cat([begun.hidden, once.sequence.hidden])
             for number in group:
-                runs[number].seconds_prefill += once.seconds
+                runs[number].reader.seconds += once.seconds
                 known[number] = once.sequence
     return known
 

@@ -124,7 +124,7 @@ class Turns:
         group: list[Served] = []
         tokens = 0
         for one in self._served:
-            reads = getattr(one.run, "to_read", 0)
+            reads = getattr(getattr(one.run, "reader", None), "next_tokens", 0)
             if len(group) < self.size and (not reads or not tokens or tokens + reads <= READ_AT_ONCE):
                 group.append(one)
                 tokens += reads

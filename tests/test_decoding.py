@@ -251,7 +251,7 @@ def test_after_each_round_the_caches_hold_what_is_committed_but_the_newest(draft
             if run.finish_reason is not None:
                 break
             held = round_.start + round_.accepted
-            assert run._target.tokens == run.committed[:held] == run.committed[:-1]
+            assert run.reader.target.tokens == run.committed[:held] == run.committed[:-1]
             if drafter == "draft":
                 unread = len(round_.drafts) > 0 and round_.accepted == len(round_.drafts)
                 assert run.drafter.sequence.tokens == run.committed[: held - unread]
@@ -266,10 +266,10 @@ def test_after_each_round_the_cache_of_a_real_model_answers_as_a_fresh_one(tiny_
     for _ in run:
         if run.finish_reason is not None:
             break
-        length = run._target.length
+        length = run.reader.target.length
         assert length == len(run.committed) - 1
-        found = run._target.forward(run.committed[-1:])
-        run._target.crop(length)
+        found = run.reader.target.forward(run.committed[-1:])
+        run.reader.target.crop(length)
         wanted = pair.target.open().forward(run.committed, keep=1)
         torch.testing.assert_close(found, wanted, atol=1e-4, rtol=1e-4)
 

@@ -278,7 +278,7 @@ def test_drafts_behind_a_rejection_judged_all_the_same(monkeypatch):
         tail = [d.id for d in round_.drafts if d.status == "discarded" and d.p >= d.q]
         if tail and self.finish_reason is None:
             self.committed.extend(tail[:1])
-            self._target.forward([self.committed[-2]])
+            self.reader.target.forward([self.committed[-2]])
         return round_
 
     monkeypatch.setattr(Run, "steps", keep_the_tail)

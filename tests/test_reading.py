@@ -86,11 +86,11 @@ def test_states_that_a_head_reads_are_those_of_the_whole_prompt(embedded_pair, m
     runs = [stream(embedded_pair, prompt, settings) for prompt in CHAT]
     alone = [stream(embedded_pair, prompt, settings) for prompt in CHAT]
     monkeypatch.setattr(type(runs[0].drafter), "settle", lambda self, kept: None)
-    while not all(run.started for run in runs):
+    while not all(run.reader.done for run in runs):
         advance(runs)
     for run, one in zip(runs, alone, strict=True):
         monkeypatch.setattr(llama.LlamaRunner, "piece", 256 if one is not alone[0] else 30)  # one is read in pieces, too, by itself
-        one.prefill()
+        one.reader.read()
         read = one.drafter.sequence.length
         keys, expected = run.drafter.sequence._keys[:, 1:read], one.drafter.sequence._keys[:, 1:read]
         assert read == len(one.prompt_ids) - 2 and torch.allclose(keys, expected, atol=1e-3 * expected.abs().max())
@@ -99,7 +99,7 @@ def test_states_that_a_head_reads_are_those_of_the_whole_prompt(embedded_pair, m
 
 def test_the_beginning_of_every_chat_is_read_once_and_changes_nothing(tiny_pair, rows, monkeypatch):
     """Runs after the first read only what is their own; texts, verdicts and draws are those of runs that read it all."""
-    from specdec import decoding
+    from specdec import prompt_reader
     from specdec.beginning import kept
 
     monkeypatch.setattr("specdec.beginning.WORTH", 2)
@@ -117,7 +117,7 @@ def test_the_beginning_of_every_chat_is_read_once_and_changes_nothing(tiny_pair,
         beginning = [[begun.length]] if drafter == "draft" else []
         assert reads == beginning + [[len(run.prompt_ids) - 1 - begun.length] for run in runs]
         with monkeypatch.context() as without:
-            without.setattr(decoding, "kept", lambda *_: None)
+            without.setattr(prompt_reader, "kept", lambda *_: None)
             for run in runs:
                 whole = generate(pair, run.prompt, settings)
                 assert whole.output_ids == tuple(run.output_ids)

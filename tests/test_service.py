@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 
 import pytest
 from test_engine import WAIT, Bench, a_round, until
@@ -162,7 +163,7 @@ def test_prompts_of_one_turn_are_read_up_to_a_length_and_there_is_always_one():
     turns = Turns(4)
     for tokens in reads:
         turns.add(served(tokens))
-    assert [one.run.to_read for one in turns._next()] == [300, 0, 200, 0]  # 300 more are too many
+    assert [one.run.reader.next_tokens for one in turns._next()] == [300, 0, 200, 0]  # 300 more are too many
     lone = Turns(4)
     lone.add(served(900))
     assert len(lone._next()) == 1
@@ -171,7 +172,8 @@ def test_prompts_of_one_turn_are_read_up_to_a_length_and_there_is_always_one():
 def served(to_read=0, *, rounds=0, tokens=100) -> Served:
     """One whose rounds have made a token each."""
     job = Job(request=RunRequest(prompt="x", settings=Settings(max_new_tokens=tokens)), rounds=[a_round(i) for i in range(rounds)])
-    return Served(job, type("Run", (), {"to_read": to_read, "__iter__": lambda self: iter(())})())
+    reader = SimpleNamespace(next_tokens=to_read)
+    return Served(job, type("Run", (), {"reader": reader, "__iter__": lambda self: iter(())})())
 
 
 def test_the_expected_wait_comes_from_the_pace_of_the_last_turns():
