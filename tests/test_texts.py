@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import re
 from pathlib import Path
 
+import numpy as np
 import pytest
+from sample_traces import SAMPLES
 from streamlit.testing.v1 import AppTest
 
 from specdec import texts
@@ -149,3 +153,105 @@ def test_columns_are_named_in_the_language_of_the_tab():
         assert lesson.headed([{"arm": 1, "γ 3": 2}]) == [{"Arm": 1, "γ 3": 2}]
         assert lesson.headed([{"rate": 1, "Rate": 2}]) == [{"rate": 1, "Rate": 2}]  # both would be "Rate"
     assert lesson.headed(tables[0]) == tables[0]
+
+
+def figures():
+    """Some figures, from every module that has words of its own in hovers."""
+    from specdec import experiments
+    from specdec.busy import BusyFinding
+    from specdec.measure_analysis import ALL
+    from specdec.ui import (
+        experiment_figures,
+        limits_figures,
+        measure_controls,
+        measure_figures,
+        residual_figures,
+        run_figures,
+        speedup_figures,
+    )
+    from specdec.ui.figures import OTHERS
+
+    run = SAMPLES["rejected"]()
+    now = speedup_figures.Inputs(alpha=0.8, cost=0.05, slope=0.0, draft_length=4)
+    analysis = measure_controls.analysis_of(next(iter(measure_controls.recorded().values())))
+    return {
+        "experiment": experiment_figures.busy_measured(experiments.recorded("busy", BusyFinding), alpha=0.8),
+        "limits": limits_figures.poor_draft(now, {"a run": run}),
+        "t5": limits_figures.t5_paradox(),
+        "measure": measure_figures.by_length(analysis, ALL),
+        "residual": residual_figures.two_parts(["a", OTHERS], np.array([0.7, 0.3]), np.array([0.5, 0.5])),
+        "run": run_figures.accepted_per_round(run),
+        "speedup": speedup_figures.by_length(now, {"a run": run}),
+        "balance": speedup_figures.tokens_and_cost(now),
+    }
+
+
+def hovers(view) -> str:
+    found = [trace.get("hovertext") or trace.get("hovertemplate") or "" for trace in view.figure["data"]]
+    return "\n".join(one if isinstance(one, str) else "\n".join(one) for one in found)
+
+
+def test_figures_are_told_in_the_language_of_the_tab():
+    with texts.spoken("de"):
+        german = figures()
+    said = {
+        "experiment": ("Gemessene Durchgänge", "× mit γ = "),
+        "limits": ("Annahmerate, bei γ 4 und c 0,05.", "gemessen: 1,8"),
+        "t5": ("Veröffentlicht: T5-large", "α 0,75, γ 7: 3,4×"),
+        "measure": ("Gemessene Beschleunigung: head", ", Formel: 1,"),
+        "residual": ("alle übrigen: angenommen 0,300 und ersetzt 0,000", "alle übrigen<br>entworfen und angenommen: 0,300"),
+        "run": ("Anteil der Runden nach der Zahl angenommener Entwürfe", "0 angenommen: 0,2"),
+        "speedup": ("für α 0,8 und c 0,05.", "α = 0,5, γ = %{x}: %{y:.2f}×"),
+        "balance": ("flachen bei 5,00 ab", "γ = %{x}: %{y:.2f} einfache Schritte"),
+    }
+    assert german.keys() == said.keys()
+    for name, (alt, hover) in said.items():
+        assert alt in german[name].alt and hover in hovers(german[name]), (name, german[name].alt, hovers(german[name]))
+        assert not re.search(r"\d\.\d", german[name].alt + hovers(german[name])), name
+    english = figures()
+    assert english["speedup"].alt == (
+        "Speed-up by the formula against the draft length, for α 0.8, c 0.05. It is 1 at γ 0, 1.71 at γ 1, "
+        "best at γ 8 with 3.09, and 2.26 at γ 24."
+    )
+    assert "α 0.75, γ 7: 3.4×" in hovers(english["t5"]) and "γ = %{x}: %{y:.2f} plain steps" in hovers(english["balance"])
+
+
+FIGURES = sorted((ROOT / "specdec" / "ui").glob("*figures.py")) + [ROOT / "specdec" / "ui" / "whole_run.py"]
+SAME = {"ms", "GB", "br"}  # units, and the tag of a new line: the same in every language
+
+
+def spoken_in(node: ast.AST) -> list[str]:
+    """The words that the source itself has in an expression: not names of texts, formats of numbers and keys of rows."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("text", "number", "getattr"):
+        return [word for keyword in node.keywords for word in spoken_in(keyword.value)]
+    if isinstance(node, ast.Subscript):
+        return spoken_in(node.value)
+    if isinstance(node, ast.FormattedValue):
+        return spoken_in(node.value)
+    if isinstance(node, ast.Constant):
+        return re.findall(r"[A-Za-z]{2,}", re.sub(r"%\{[^}]*\}", "", node.value)) if isinstance(node.value, str) else []
+    return [word for child in ast.iter_child_nodes(node) for word in spoken_in(child)]
+
+
+@pytest.mark.parametrize("path", FIGURES, ids=lambda path: path.stem)
+def test_no_figure_has_words_of_its_own(path):
+    found = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Assign) and any(
+            isinstance(t, ast.Name) and re.search("alt|hover|told", t.id) for t in node.targets
+        ):
+            found.append(node.value)
+        elif isinstance(node, ast.keyword) and node.arg == "hover":
+            found.append(node.value)
+        elif isinstance(node, ast.Dict):
+            found += [
+                v for k, v in zip(node.keys, node.values, strict=True) if isinstance(k, ast.Constant) and k.value == "hovertext"
+            ]
+        elif isinstance(node, ast.Call) and isinstance(node.func, (ast.Name, ast.Attribute)):
+            called = node.func.id if isinstance(node.func, ast.Name) else node.func.attr
+            if called == "View":
+                found += node.args[1:2]
+            elif called in ("line", "points", "bars"):
+                found += node.args[2:3]  # the name of the trace; `race.bars` has one argument
+    words = [(node.lineno, word) for node in found for word in spoken_in(node) if word not in SAME]
+    assert found and not words, f"{path.name} says {words} in English whatever the language"

@@ -27,6 +27,7 @@ __all__ = [
     "line",
     "note",
     "points",
+    "sentences",
 ]
 
 EDGE = "#6b7686"  # seen on white and on the dark background
@@ -141,6 +142,11 @@ def flat(value: float, words: str, *, right: bool = False) -> tuple[Figure, Figu
     end = {"x": 0.99, "xanchor": "right"} if right else {"x": 0.01, "xanchor": "left"}
     words_at = {"xref": "paper", "y": value, "yanchor": "top", "showarrow": False} | end
     return shape, words_at | {"text": words, "font": {"color": LEFT, "size": 13}}
+
+
+def sentences(hovers: Sequence[str]) -> str:
+    """Hover texts as sentences for those who cannot see a figure: the lines of one become its clauses."""
+    return " ".join(text("alt.sentence", words=one.replace("<br>", text("alt.comma"))) for one in hovers)
 
 
 def note(x: float, y: float, words: str, *, ax: int = 0, ay: int = -34) -> Figure:

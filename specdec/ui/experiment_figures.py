@@ -5,7 +5,7 @@ from __future__ import annotations
 from specdec.busy import BusyFinding
 from specdec.law import Comparison
 from specdec.precision import Text
-from specdec.texts import text
+from specdec.texts import localised, text
 from specdec.ui import charts
 from specdec.ui.charts import BONUS, KEPT, LEFT, P, Q, View
 from specdec.ui.explain import visible
@@ -25,10 +25,10 @@ def busy_measured(found: BusyFinding, *, alpha: float) -> View:
         data.append(line | {"mode": "lines+markers"})
     best = [found.best(at) for at in found.passes]
     other = [found.best(at, alpha=alpha) for at in found.passes]
-    hover = [f"B = {b}: {speed:.2f}× with γ = {n}" for b, (n, speed) in zip(counts, other, strict=True)]
+    hover = [text("hover.busy", b=b, speed=speed, n=n) for b, (n, speed) in zip(counts, other, strict=True)]
     line = charts.line(counts, [s for _, s in other], text("fig.slider_alpha", alpha=alpha), Q, dash="dot")
     data.append(line | {"mode": "lines+markers", "hovertext": hover, "hoverinfo": "text", "hovertemplate": None})
-    hover = [f"B = {b}: {speed:.2f}× with γ = {n}" for b, (n, speed) in zip(counts, best, strict=True)]
+    hover = [text("hover.busy", b=b, speed=speed, n=n) for b, (n, speed) in zip(counts, best, strict=True)]
     line = charts.line(counts, [s for _, s in best], text("fig.measured_alpha", alpha=found.alpha), P, width=4)
     spread = [found.spread(at, length) for at, (length, _) in zip(found.passes, best, strict=True)]
     bars = {
@@ -68,8 +68,8 @@ def busy_measured(found: BusyFinding, *, alpha: float) -> View:
         }
         for at, (length, speed), (low, high) in zip(found.passes, best, spread, strict=True)
     ]
-    told = " ".join(f"B {b}: {speed:.2f} times at γ {n}." for b, (n, speed) in zip(counts, best, strict=True))
-    return View(figure, f"Measured passes over several requests, and the speed-up that remains. {told}", rows)
+    told = " ".join(text("alt.busy.one", b=b, speed=speed, n=n) for b, (n, speed) in zip(counts, best, strict=True))
+    return View(figure, text("alt.busy", told=told), rows)
 
 
 def law_bars(seen: Comparison, counts: tuple[int, int]) -> View:
@@ -81,10 +81,10 @@ def law_bars(seen: Comparison, counts: tuple[int, int]) -> View:
         (text("race.speculative"), shares[0], seen.speculative, KEPT, False),
         (text("fig.alone"), shares[1], seen.alone, P, True),
     ):
-        hover = [f"{label}, {name}: {n}, a share of {v:.3f}" for label, n, v in zip(x, numbers, values, strict=True)]
+        hover = [text("hover.law", label=label, who=name, n=n, share=v) for label, n, v in zip(x, numbers, values, strict=True)]
         data.append(charts.bars(x, charts.numbers(values), name, colour, hatched=hatched, hover=hover))
     if seen.exact is not None:
-        hover = [f"{label}: target p = {p:.3f}" for label, p in zip(x, seen.exact, strict=True)]
+        hover = [text("hover.law.exact", label=label, p=p) for label, p in zip(x, seen.exact, strict=True)]
         line = {"color": BONUS, "width": 3}
         points = charts.points([], [], text("fig.exact"), BONUS, hover=hover)
         marker = {"symbol": "line-ew-open", "size": 26, "color": BONUS, "line": line}
@@ -96,8 +96,8 @@ def law_bars(seen: Comparison, counts: tuple[int, int]) -> View:
         {"text": visible(label), "speculative": a, "alone": b, **({"target p": seen.exact[i]} if seen.exact is not None else {})}
         for i, (label, a, b) in enumerate(zip(seen.labels, seen.speculative, seen.alone, strict=True))
     ]
-    told = "; ".join(f"{visible(r['text'])} {r['speculative']} and {r['alone']}" for r in rows)
-    return View(figure, f"How often each came, speculative and alone: {told}.", rows)
+    told = [text("alt.law.one", label=visible(r["text"]), speculative=r["speculative"], alone=r["alone"]) for r in rows]
+    return View(figure, text("alt.law", told=text("alt.semicolon").join(told)), rows)
 
 
 def two_logits(one: Text) -> View:
@@ -111,7 +111,7 @@ def two_logits(one: Text) -> View:
     first, second = charts.escape(parted.first), charts.escape(parted.second)
     logits = (parted.first_logits, parted.second_logits)
     hover = [f"{name}: {first} {_number(a)}, {second} {_number(b)}" for name, (a, b) in zip(x, logits, strict=True)]
-    data = [charts.bars(x, leads, "lead", P, hover=hover)]
+    data = [charts.bars(x, leads, text("fig.lead"), P, hover=hover)]
     data[0]["marker"]["color"] = [KEPT if (lead or 0) > 0 else LEFT for lead in leads]
     data[0] |= {"text": [f"{first} {_number(a)} · {second} {_number(b)}" for a, b in logits], "textposition": "outside"}
     data[0] |= {"cliponaxis": False}
@@ -128,10 +128,10 @@ def two_logits(one: Text) -> View:
         xaxis={"type": "category"},
     )
     rows = [{"pass": name, "first": a, "second": b} for name, (a, b) in zip(x, logits, strict=True)]
-    return View(
-        figure, f"The lead of one token over the other: {leads[0]} in a one-token pass, {leads[1]} in a verifying pass.", rows
-    )
+    # Every digit of the leads: near a tie they are tiny.
+    one_token, verifying = ("–" if lead is None else lead for lead in leads)
+    return View(figure, text("alt.logits", one=one_token, several=verifying), rows)
 
 
 def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.5f}".rstrip("0").rstrip(".")
+    return "–" if value is None else localised(f"{value:.5f}".rstrip("0").rstrip("."))

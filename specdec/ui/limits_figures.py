@@ -9,13 +9,12 @@ import numpy as np
 
 from specdec import metrics, theory
 from specdec.roofline import Device, Load, Pairing, memory, most_requests
-from specdec.texts import text
+from specdec.texts import number, text
 from specdec.trace import Trace
 from specdec.ui import charts
-from specdec.ui.charts import BONUS, KEPT, LEFT, P, Q, View, escape
-from specdec.ui.explain import origin_text
+from specdec.ui.charts import BONUS, KEPT, LEFT, P, Q, View
 from specdec.ui.published import T5_RUNS
-from specdec.ui.speedup_figures import Inputs
+from specdec.ui.speedup_figures import Inputs, run_hover
 
 REQUESTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 GIGA = 1e9
@@ -25,13 +24,6 @@ def measured(runs: Mapping[str, Trace]) -> list[tuple[str, Trace, metrics.Summar
     """The runs whose speed-up was measured."""
     found = [(name, trace, metrics.summary(trace)) for name, trace in runs.items()]
     return [f for f in found if f[2].speedup is not None and f[2].acceptance_rate is not None and f[2].cost_coefficient is not None]
-
-
-def _hover(name: str, trace: Trace, s: metrics.Summary) -> str:
-    return (
-        f"<b>{escape(name)}</b><br>measured: {s.speedup:.2f}×, α {s.acceptance_rate:.2f}, c {s.cost_coefficient:.2f}, "
-        f"v {s.verify_ratio or 0:.2f}<br>{escape(origin_text(trace))}"
-    )
 
 
 def poor_draft(now: Inputs, runs: Mapping[str, Trace]) -> View:
@@ -50,7 +42,7 @@ def poor_draft(now: Inputs, runs: Mapping[str, Trace]) -> View:
         names = [trace.settings.drafter for _, trace, _ in found]
         at = [s.acceptance_rate for *_, s in found], [s.speedup for *_, s in found]
         places = charts.free_places(*at, names, width=1.02, height=top)
-        hover = [_hover(*f) for f in found]
+        hover = [run_hover(*f) for f in found]
         data.append(charts.points(*at, text("fig.recorded_measured"), KEPT, hover=hover, labels=names, places=places))
     shape, words = charts.flat(1, text("axis.plain"), right=True)
     figure = charts.figure(
@@ -64,7 +56,7 @@ def poor_draft(now: Inputs, runs: Mapping[str, Trace]) -> View:
     )
     rows = [{"α": float(a), "speed-up": float(s), "at the best γ": float(b)} for a, s, b in zip(x[::5], chosen[::5], best[::5])]
     rows += [{"α": s.acceptance_rate, "speed-up": s.speedup, "at the best γ": f"measured: {name}"} for name, _, s in found]
-    return View(figure, f"Speed-up by the formula against the acceptance rate at γ {now.draft_length}, c {now.cost:g}.", rows)
+    return View(figure, text("alt.poor", n=now.draft_length, cost=now.cost), rows)
 
 
 def costly_draft(now: Inputs, runs: Mapping[str, Trace]) -> View:
@@ -85,7 +77,7 @@ def costly_draft(now: Inputs, runs: Mapping[str, Trace]) -> View:
                 [s.speedup for *_, s in found],
                 text("fig.recorded_measured"),
                 KEPT,
-                hover=[_hover(*f) for f in found],
+                hover=[run_hover(*f) for f in found],
                 labels=[trace.settings.drafter for _, trace, _ in found],
             )
         )
@@ -101,7 +93,7 @@ def costly_draft(now: Inputs, runs: Mapping[str, Trace]) -> View:
         yaxis={"range": [0, top], "ticksuffix": "×"},
     )
     rows = [{"c": float(c), "speed-up": float(s), "at the best γ": float(b)} for c, s, b in zip(x[::5], chosen[::5], best[::5])]
-    return View(figure, f"Speed-up by the formula against the cost of a draft step at α {now.alpha:g}, γ {now.draft_length}.", rows)
+    return View(figure, text("alt.costly", alpha=now.alpha, n=now.draft_length), rows)
 
 
 def t5_paradox() -> View:
@@ -117,7 +109,9 @@ def t5_paradox() -> View:
             "marker": {"size": [9, 13, 18], "color": colour},
             "text": [r.draft.removeprefix("T5-") for r in group],
             "textposition": "top center",
-            "hovertext": [f"{r.draft}, {name}<br>α {r.alpha}, γ {r.draft_length}: {r.speedup}×" for r in group],
+            "hovertext": [
+                text("hover.t5", draft=r.draft, group=name, alpha=r.alpha, n=r.draft_length, speed=r.speedup) for r in group
+            ],
             "hoverinfo": "text",
         }
         line.pop("hovertemplate")
@@ -140,12 +134,8 @@ def t5_paradox() -> View:
         xaxis={"range": [0.48, 0.87]},
         yaxis={"range": [1, 3.8], "ticksuffix": "×"},
     )
-    return View(
-        figure,
-        "Published: with T5-XXL, T5-large agrees most and speeds up least. "
-        + "; ".join(f"{r['draft']} α {r['α']} {r['speed-up']}×" for r in rows),
-        rows,
-    )
+    told = [f"{r['draft']} α {number(r['α'], '')} {number(r['speed-up'], '')}×" for r in rows]
+    return View(figure, text("alt.t5", told=text("alt.semicolon").join(told)), rows)
 
 
 def busy_server(load: Load, *, alpha: float, draft_length: int) -> View:
@@ -197,8 +187,8 @@ def busy_server(load: Load, *, alpha: float, draft_length: int) -> View:
         }
         for b, v, one, s, g in zip(REQUESTS, ratio, loads, speed, best)
     ]
-    told = " ".join(f"B {b}: v {v:.2f}, {s:.2f} times." for b, v, s in zip(REQUESTS, ratio, speed))
-    return View(figure, f"Roofline for {load.device.name}, {load.pairing.name}. {told}", rows)
+    told = " ".join(text("alt.roofline.one", b=b, ratio=float(v), speed=float(s)) for b, v, s in zip(REQUESTS, ratio, speed))
+    return View(figure, text("alt.roofline", device=load.device.name, pair=load.pairing.name, told=told), rows)
 
 
 def memory_use(pairing: Pairing, device: Device, *, requests: int, context: int, bytes_per_weight: float) -> View:
@@ -216,7 +206,7 @@ def memory_use(pairing: Pairing, device: Device, *, requests: int, context: int,
     for title, field, colour, hatched in parts:
         name = text(title)
         values = [getattr(n, field) / GIGA for n in needs]
-        hover = [f"{c} requests, {name}: {v:.2f} GB" for c, v in zip(x, values)]
+        hover = [text("hover.memory", n=c, part=name, size=v) for c, v in zip(x, values)]
         data.append(charts.bars(x, charts.numbers(values), name, colour, hatched=hatched, hover=hover))
     shape, words = charts.flat(device.memory / GIGA, f"{device.name}: {device.memory / GIGA:.0f} GB")
     words |= {"yanchor": "bottom"}
@@ -241,4 +231,4 @@ def memory_use(pairing: Pairing, device: Device, *, requests: int, context: int,
         for c, n in zip(counts, needs)
     ]
     fit = [most_requests(pairing, device, context=context, bytes_per_weight=bytes_per_weight, drafting=d) for d in (False, True)]
-    return View(figure, f"Memory on {device.name}: {fit[0]} requests fit without the draft model, {fit[1]} with it.", rows)
+    return View(figure, text("alt.memory.fit", device=device.name, without=fit[0], with_=fit[1]), rows)

@@ -9,14 +9,13 @@ from itertools import accumulate
 from specdec import measure_tables, theory
 from specdec.measure import AUTO, PLAIN, Arm, Measurement
 from specdec.measure_analysis import Analysis, Figures
-from specdec.texts import text
+from specdec.texts import number, text
 from specdec.ui import charts
 from specdec.ui.charts import BONUS, KEPT, LEFT, P, Q, View
 from specdec.vllm_import import ServerStats
 
 # Drafters differ in colour, in dash and in symbol.
 LOOKS = ((P, "solid", "circle"), (LEFT, "dash", "square"), (KEPT, "dot", "diamond"), (BONUS, "dashdot", "triangle-up"))
-ONE = "1×: plain decoding"
 
 
 def _look(drafter: str, drafters: Sequence[str]) -> tuple[str, str, str]:
@@ -106,11 +105,7 @@ def by_kind(analysis: Analysis) -> View:
         }
         for v in reversed(known)
     ]
-    return View(
-        figure,
-        "Speed-up of the best arm for each kind of task. " + " ".join(f"{v.name}: {v.said()}" for v in reversed(known)),
-        rows,
-    )
+    return View(figure, text("alt.kinds", told=" ".join(f"{v.name}: {v.said()}" for v in reversed(known))), rows)
 
 
 def by_length(analysis: Analysis, kind: str) -> View:
@@ -133,7 +128,7 @@ def by_length(analysis: Analysis, kind: str) -> View:
             "marker": {"symbol": symbol, "size": 11, "color": colour},
             "error_y": {**_whiskers(own), "color": colour},
         }
-        made |= {"hovertext": [f"{escape(f.arm.name)}: {f.speedup.value:.2f}×" for f in own], "hoverinfo": "text"}
+        made |= {"hovertext": [f"{escape(f.arm.name)}: {number(f.speedup.value, '.2f')}×" for f in own], "hoverinfo": "text"}
         made.pop("hovertemplate")
         data.append(made)
     formula = [f for f in found if f.predicted_speedup is not None]
@@ -146,11 +141,11 @@ def by_length(analysis: Analysis, kind: str) -> View:
                 Q,
                 symbol="line-ew-open",
                 size=16,
-                hover=[f"{escape(f.arm.name)}, formula: {f.predicted_speedup:.2f}×" for f in formula],
+                hover=[text("hover.by_formula", arm=escape(f.arm.name), speed=f.predicted_speedup) for f in formula],
             )
         )
         data[-1]["marker"]["line"] = {"width": 3, "color": Q}
-    shape, words = charts.flat(1, ONE)
+    shape, words = charts.flat(1, text("axis.plain"))
     ticks = {place(f.arm): f.arm.length_name for f in sorted(found, key=lambda f: place(f.arm))} or {1: "1"}
     figure = charts.figure(
         data,
@@ -161,10 +156,10 @@ def by_length(analysis: Analysis, kind: str) -> View:
         xaxis={"tickvals": list(ticks), "ticktext": list(ticks.values()), "range": [min(ticks) - 0.6, max(ticks) + 0.6]},
         yaxis={"rangemode": "tozero", "ticksuffix": "×"},
     )
-    alt = "Measured speed-up: " + ", ".join(f"{f.arm.name} {f.speedup.value:.2f}" for f in found)
+    told = text("alt.comma").join(f"{f.arm.name} {number(f.speedup.value, '.2f')}" for f in found)
     drafts = {row["arm"]: row for row in measure_tables.acceptance(analysis, kind)}
     rows = [row | drafts[row["arm"]] for row in measure_tables.speed(analysis, kind) if row["arm"] in drafts]
-    return View(figure, alt, rows)
+    return View(figure, text("alt.lengths", told=told), rows)
 
 
 def shown_arms(analysis: Analysis, kind: str) -> list[Arm]:
@@ -193,17 +188,15 @@ def waiting(analysis: Analysis, kind: str) -> View:
                 escape(f.arm.name),
                 colour,
                 hatched=not f.arm.drafter,
-                hover=[f"{escape(f.arm.name)}: {v:.1f} ms" for v in values],
+                hover=[f"{escape(f.arm.name)}: {number(v, '.1f')} ms" for v in values],
                 text=[f"{v:.0f}" for v in values],
                 textposition="outside",
                 cliponaxis=False,
             )
         )
     figure = charts.figure(data, x=text("m.share_wait"), y=text("m.between"), yaxis={"rangemode": "tozero"})
-    alt = "Milliseconds between visible tokens, P50, P90, P99: " + "; ".join(
-        f"{f.arm.name} {', '.join(f'{g * 1e3:.0f}' for g in f.gaps)}" for f in found
-    )
-    return View(figure, alt, measure_tables.waiting(analysis, kind))
+    told = text("alt.semicolon").join(f"{f.arm.name} {', '.join(f'{g * 1e3:.0f}' for g in f.gaps)}" for f in found)
+    return View(figure, text("alt.waiting", told=told), measure_tables.waiting(analysis, kind))
 
 
 def bursts(measurement: Measurement, arms: Sequence[Arm], prompt: int) -> View:
@@ -217,7 +210,8 @@ def bursts(measurement: Measurement, arms: Sequence[Arm], prompt: int) -> View:
         clock = list(accumulate(run.round_seconds, initial=run.seconds_prefill))
         tokens = list(accumulate(run.round_tokens, initial=0))
         colour, dash, _ = _look(arm.drafter, drafters)
-        made = charts.line(clock, tokens, escape(arm.name), colour, width=2.5, dash=dash, hover="%{x:.2f} s: %{y} tokens")
+        hover = text("hover.visible", seconds="%{x:.2f}", n="%{y}")
+        made = charts.line(clock, tokens, escape(arm.name), colour, width=2.5, dash=dash, hover=hover)
         made["line"]["shape"] = "hv"
         data.append(made)
         rows += [{"arm": arm.name, "seconds": s, "visible tokens": n} for s, n in zip(clock, tokens, strict=True)]
@@ -229,7 +223,7 @@ def bursts(measurement: Measurement, arms: Sequence[Arm], prompt: int) -> View:
         xaxis={"rangemode": "tozero"},
         yaxis={"rangemode": "tozero"},
     )
-    return View(figure, "Visible tokens of one answer against time; speculation rises in steps of several tokens.", rows)
+    return View(figure, text("alt.bursts"), rows)
 
 
 def times(analysis: Analysis, kind: str) -> View:
@@ -248,7 +242,7 @@ def times(analysis: Analysis, kind: str) -> View:
             hatched=hatched,
             orientation="h",
             hover=[
-                f"{n}, {title}: {v.value:.2f} s ({v.low:.2f} to {v.high:.2f})" if v else ""
+                text("hover.range", arm=n, what=title, value=v.value, low=v.low, high=v.high) if v else ""
                 for n, v in zip(names, values, strict=False)
             ],
         )
@@ -256,30 +250,26 @@ def times(analysis: Analysis, kind: str) -> View:
     figure = charts.figure(
         data, x=text("m.median"), y="", height=130 + 44 * len(found), xaxis={"rangemode": "tozero"}, barmode="group"
     )
-    alt = "Seconds to the complete answer: " + ", ".join(f"{f.arm.name} {f.answer.value:.2f}" for f in reversed(found) if f.answer)
-    return View(figure, alt, measure_tables.speed(analysis, kind))
+    told = text("alt.comma").join(f"{f.arm.name} {number(f.answer.value, '.2f')}" for f in reversed(found) if f.answer)
+    return View(figure, text("alt.times", told=told), measure_tables.speed(analysis, kind))
 
 
 def time_split(analysis: Analysis, kind: str, tokens: dict[Arm, int]) -> View:
     """Where the time went, in milliseconds a token. tokens: made by each arm on this kind."""
     found = [f for f in analysis.of(kind) if tokens.get(f.arm)][::-1]
-    parts = (("drafting", "seconds_draft", LEFT), ("verifying", "seconds_verify", P), ("judging", "seconds_judge", KEPT))
-    parts += (("other", "seconds_other", Q),)
+    parts = (
+        ("whole.drafting", "seconds_draft", LEFT, True),
+        ("whole.verifying", "seconds_verify", P, False),
+        ("whole.judging", "seconds_judge", KEPT, False),
+        ("fig.other", "seconds_other", Q, False),
+    )
     data = []
-    for title, name, colour in parts:
+    for words, name, colour, hatched in parts:
+        title = text(words)
         values = [getattr(f, name) / tokens[f.arm] * 1e3 for f in found]
-        hover = [f"{escape(f.arm.name)}, {title}: {v:.2f} ms a token" for f, v in zip(found, values, strict=True)]
-        data.append(
-            charts.bars(
-                values,
-                [escape(f.arm.name) for f in found],
-                title,
-                colour,
-                hatched=title == "drafting",
-                orientation="h",
-                hover=hover,
-            )
-        )
+        arms = [escape(f.arm.name) for f in found]
+        hover = [text("hover.per_token", arm=arm, part=title, value=v) for arm, v in zip(arms, values, strict=True)]
+        data.append(charts.bars(values, arms, title, colour, hatched=hatched, orientation="h", hover=hover))
     figure = charts.figure(
         data,
         x=text("m.per_token"),
@@ -288,11 +278,7 @@ def time_split(analysis: Analysis, kind: str, tokens: dict[Arm, int]) -> View:
         barmode="stack",
         xaxis={"rangemode": "tozero"},
     )
-    return View(
-        figure,
-        "Milliseconds for one token of the answer, split into drafting, verifying, judging and the rest.",
-        measure_tables.time_split(analysis, kind),
-    )
+    return View(figure, text("alt.split"), measure_tables.time_split(analysis, kind))
 
 
 def loads(analysis: Analysis, price: float, *, cost: bool) -> View:
@@ -304,7 +290,7 @@ def loads(analysis: Analysis, price: float, *, cost: bool) -> View:
         own = [one for one in analysis.loads if one.arm == arm]
         colour, dash, symbol = _look(arm.drafter, drafters)
         values = [one.cost(price) if cost else one.tokens_per_second for one in own]
-        hover = "%{x} at once: %{y:.3g}" + ("" if cost else " tokens/s")
+        hover = text("hover.load.cost" if cost else "hover.load", b="%{x}", value="%{y:.3g}")
         made = charts.line([one.at_once for one in own], values, escape(arm.name), colour, width=3, dash=dash, hover=hover)
         data.append(made | {"mode": "lines+markers", "marker": {"symbol": symbol, "size": 10, "color": colour}})
     counts = sorted({one.at_once for one in analysis.loads})
@@ -316,15 +302,11 @@ def loads(analysis: Analysis, price: float, *, cost: bool) -> View:
         xaxis={"type": "log", "tickvals": counts, "ticktext": [str(c) for c in counts]},
         yaxis={"rangemode": "tozero"},
     )
-    alt = (
-        ("Cost of a million tokens" if cost else "Tokens per second of all requests")
-        + " against requests at once: "
-        + "; ".join(
-            f"{one.arm.name}, {one.at_once} at once: {one.cost(price) if cost else one.tokens_per_second:.3g}"
-            for one in analysis.loads
-        )
+    told = text("alt.semicolon").join(
+        text("alt.load.one", arm=one.arm.name, b=one.at_once, value=one.cost(price) if cost else one.tokens_per_second)
+        for one in analysis.loads
     )
-    return View(figure, alt, measure_tables.loads(analysis, price))
+    return View(figure, text("alt.load.cost" if cost else "alt.load", told=told), measure_tables.loads(analysis, price))
 
 
 def memory(analysis: Analysis) -> View:
@@ -339,7 +321,7 @@ def memory(analysis: Analysis) -> View:
     data[2]["x"] = names
     data[2]["marker"]["line"] = {"width": 3, "color": LEFT}
     figure = charts.figure(data, x="", y=text("m.memory"), barmode="stack", yaxis={"rangemode": "tozero"})
-    return View(figure, "Memory of every arm: weights, keys and values, and the peak of the process, in megabytes.", rows)
+    return View(figure, text("alt.memory"), rows)
 
 
 # A server's counters
@@ -355,11 +337,11 @@ def accepted_per_round(stats: ServerStats) -> View:
         charts.bars(
             x,
             shares,
-            "counted",
+            text("fig.counted"),
             P,
-            hover=[f"{n} accepted: {c:,} rounds ({s:.1%})" for n, c, s in zip(x, counts, shares, strict=False)],
+            hover=[text("hover.rounds", n=n, count=c, share=s) for n, c, s in zip(x, counts, shares, strict=False)],
         ),
-        charts.points(x, wanted, f"if every draft had the chance α = {stats.acceptance_rate:.2f}", LEFT),
+        charts.points(x, wanted, text("fig.one_alpha", alpha=stats.acceptance_rate), LEFT),
     ]
     figure = charts.figure(
         data,
@@ -372,8 +354,8 @@ def accepted_per_round(stats: ServerStats) -> View:
         {"accepted": n, "rounds": c, "share": s, "with one α": float(w)}
         for n, c, s, w in zip(x, counts, shares, wanted, strict=True)
     ]
-    alt = "Share of rounds by accepted drafts: " + ", ".join(f"{n}: {s:.2f}" for n, s in zip(x, shares, strict=True))
-    return View(figure, alt, rows)
+    told = text("alt.comma").join(f"{n}: {number(s, '.2f')}" for n, s in zip(x, shares, strict=True))
+    return View(figure, text("alt.rounds", told=told), rows)
 
 
 def by_position(stats: ServerStats) -> View:
@@ -388,7 +370,7 @@ def by_position(stats: ServerStats) -> View:
             judged,
             text("m.of_judged"),
             P,
-            hover=[f"place {n}: {v or 0:.2f} of those judged" for n, v in zip(x, judged, strict=False)],
+            hover=[text("hover.judged", n=n, share=v or 0.0) for n, v in zip(x, judged, strict=False)],
         ),
         charts.bars(
             x,
@@ -396,7 +378,7 @@ def by_position(stats: ServerStats) -> View:
             text("m.of_all"),
             Q,
             hatched=True,
-            hover=[f"place {n}: {v:.2f} of all rounds" for n, v in zip(x, of_all, strict=False)],
+            hover=[text("hover.of_all", n=n, share=v) for n, v in zip(x, of_all, strict=False)],
         ),
     ]
     figure = charts.figure(
@@ -406,5 +388,5 @@ def by_position(stats: ServerStats) -> View:
         {"place": n, "judged here": b, "accepted": a, "of those judged": v, "of all rounds": w}
         for n, a, b, v, w in zip(x, stats.reached, before, judged, of_all, strict=False)
     ]
-    alt = "Accepted of those judged at each place: " + ", ".join(f"{n}: {v or 0:.2f}" for n, v in zip(x, judged, strict=True))
-    return View(figure, alt, rows)
+    told = text("alt.comma").join(f"{n}: {number(v or 0, '.2f')}" for n, v in zip(x, judged, strict=True))
+    return View(figure, text("alt.judged", told=told), rows)

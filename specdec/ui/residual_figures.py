@@ -16,9 +16,14 @@ from specdec.ui.figures import OTHERS
 HEIGHT = 330
 
 
+def _said(word: str) -> str:
+    """A token for a label, or the words for all others."""
+    return text("figure.others") if word == OTHERS else escape(word)
+
+
 def _words(words: Sequence[str]) -> Figure:
     """An axis of words. They are told apart by their place, for two tokens may look alike."""
-    labels = [f"<i>{text('figure.others')}</i>" if w == OTHERS else escape(w) for w in words]
+    labels = [f"<i>{_said(w)}</i>" if w == OTHERS else _said(w) for w in words]
     return {"tickvals": list(range(len(words))), "ticktext": labels, "range": [-0.6, len(words) - 0.4], "tickfont": {"size": 15}}
 
 
@@ -29,7 +34,8 @@ def _top(*rows: np.ndarray) -> Figure:
 def two_distributions(words: Sequence[str], p: np.ndarray, q: np.ndarray) -> View:
     """q and p side by side, the part that both have laid over them."""
     x, common = np.arange(len(words)), np.minimum(p, q)
-    hover = [f"{escape(w)}<br>draft q {b:.3f}<br>target p {a:.3f}<br>in common {c:.3f}" for w, a, b, c in zip(words, p, q, common)]
+    values = [(number(a, ".3f"), number(b, ".3f"), number(c, ".3f")) for a, b, c in zip(p, q, common)]
+    hover = [f"{_said(w)}<br>{text('figure.hover', p=a, q=b, common=c)}" for w, (a, b, c) in zip(words, values)]
     shade = charts.bars(
         x.tolist(),
         charts.numbers(common),
@@ -57,23 +63,24 @@ def two_distributions(words: Sequence[str], p: np.ndarray, q: np.ndarray) -> Vie
         {"token": w, "p": float(a), "q": float(b), "min(p, q)": float(c), "chance to be kept": float(c / b) if b else None}
         for w, a, b, c in zip(words, p, q, common)
     ]
-    return View(figure, "Draft and target distribution. " + " ".join(h.replace("<br>", ", ") + "." for h in hover), rows)
+    return View(figure, text("alt.both", told=charts.sentences(hover)), rows)
 
 
 def two_parts(words: Sequence[str], p: np.ndarray, q: np.ndarray) -> View:
     """Accepted part and replaced part of each token, one on the other: together they are p."""
     x, common, rest = list(range(len(words))), np.minimum(p, q), np.maximum(0, p - q)
     left, mass = residual(p, q)
-    kept_hover = [f"{escape(w)}<br>drafted and accepted: {c:.3f}" for w, c in zip(words, common)]
-    left_hover = [f"{escape(w)}<br>as a replacement: {mass:.2f} × residual {b:.3f} = {r:.3f}" for w, b, r in zip(words, left, rest)]
+    said = [_said(w) for w in words]
+    kept_hover = [text("hover.accepted", token=w, value=float(c)) for w, c in zip(said, common)]
+    shares = [{"mass": float(mass), "share": float(b), "value": float(r)} for b, r in zip(left, rest)]
+    left_hover = [text("hover.replaced", token=w, **share) for w, share in zip(said, shares)]
+    p_hover = [f"{w}<br>p {number(a, '.3f')}" for w, a in zip(said, p)]
     data = [
         charts.bars(x, charts.numbers(common), text("fig.accepted", value=float(common.sum())), KEPT, hover=kept_hover, width=0.6),
         charts.bars(
             x, charts.numbers(rest), text("fig.replaced", value=float(rest.sum())), LEFT, hatched=True, hover=left_hover, width=0.6
         ),
-        charts.points(
-            x, p, text("figure.p"), P, symbol="line-ew-open", size=46, hover=[f"{escape(w)}<br>p {a:.3f}" for w, a in zip(words, p)]
-        ),
+        charts.points(x, p, text("figure.p"), P, symbol="line-ew-open", size=46, hover=p_hover),
     ]
     data[-1]["marker"] = {"color": P, "symbol": "line-ew-open", "size": 46, "line": {"width": 4, "color": P}}
     figure = charts.figure(
@@ -89,8 +96,9 @@ def two_parts(words: Sequence[str], p: np.ndarray, q: np.ndarray) -> View:
         {"token": w, "accepted": float(c), "replaced": float(r), "together": float(c + r), "p": float(a), "residual": float(b)}
         for w, c, r, a, b in zip(words, common, rest, p, left)
     ]
-    told = " ".join(f"{escape(w)}: accepted {c:.3f} and replaced {r:.3f} make {c + r:.3f}." for w, c, r in zip(words, common, rest))
-    return View(figure, "Accepted part and replaced part of each token add up to p. " + told, rows)
+    sums = [{"kept": float(c), "left": float(r), "both": float(c + r)} for c, r in zip(common, rest)]
+    told = " ".join(text("alt.sum.one", token=w, **one) for w, one in zip(said, sums))
+    return View(figure, text("alt.sum", told=told), rows)
 
 
 def drawn(words: Sequence[str], rule: Rule, counts: np.ndarray) -> View:
@@ -98,7 +106,7 @@ def drawn(words: Sequence[str], rule: Rule, counts: np.ndarray) -> View:
     x, total = list(range(len(words))), max(1, int(counts.sum()))
     share, reach = counts / total, band(rule.wanted, total)
     hover = [
-        f"{escape(w)}<br>drawn {c:,} of {total:,}: {s:.4f}<br>wanted {a:.4f} ± {b:.4f}"
+        text("hover.drawn", token=_said(w), n=int(c), total=total, share=float(s), wanted=float(a), band=float(b))
         for w, c, s, a, b in zip(words, counts, share, rule.wanted, reach)
     ]
     wanted = charts.points(x, rule.wanted, text("fig.wanted"), P, symbol="line-ew-open", size=40, hover=hover)
@@ -123,7 +131,7 @@ def drawn(words: Sequence[str], rule: Rule, counts: np.ndarray) -> View:
         {"token": w, "drawn": int(c), "share": float(s), "wanted": float(a), "± 95 %": float(b), "law of the rule": float(e)}
         for w, c, s, a, b, e in zip(words, counts, share, rule.wanted, reach, rule.law)
     ]
-    return View(figure, "Shares of the drawn tokens. " + " ".join(h.replace("<br>", ", ") + "." for h in hover), rows)
+    return View(figure, text("alt.drawn", told=charts.sentences(hover)), rows)
 
 
 def promised(chances: np.ndarray, kept: np.ndarray, *, promise: str, seen: str, x: str) -> View:
@@ -145,15 +153,16 @@ def promised(chances: np.ndarray, kept: np.ndarray, *, promise: str, seen: str, 
             "hoverinfo": "skip",
             "name": text("fig.band"),
         },
-        charts.line(places, expected, promise, P, dash="dash", hover="%{x}: %{y:.1f} promised"),
-        charts.line(places, count, seen, KEPT, width=4, hover="%{x}: %{y} came"),
+        charts.line(places, expected, promise, P, dash="dash", hover=text("hover.promised", n="%{x}", value="%{y:.1f}")),
+        charts.line(places, count, seen, KEPT, width=4, hover=text("hover.came", n="%{x}", value="%{y}")),
     ]
     figure = charts.figure(data, x=x, y=text("axis.so_far"), height=HEIGHT - 50)
     rows = [
         {"place": n, "chance": float(c), "came": "yes" if k else "no", "promised so far": float(e), "so far": int(s)}
         for n, c, k, e, s in zip(places, chances, kept, expected, count)
     ]
-    return View(figure, f"{seen}: {int(count[-1])}; {promise}: {expected[-1]:.1f}.", rows)
+    values = {"count": int(count[-1]), "expected": float(expected[-1])}
+    return View(figure, text("alt.promised", seen=seen, promise=promise, **values), rows)
 
 
 def all_mistakes(titles: dict[str, str], p: np.ndarray, q: np.ndarray) -> View:
@@ -165,13 +174,13 @@ def all_mistakes(titles: dict[str, str], p: np.ndarray, q: np.ndarray) -> View:
         charts.bars(
             charts.numbers(values),
             [titles[n] for n in order],
-            "bias",
+            text("fig.bias"),
             LEFT,
             orientation="h",
             text=[f"{v:.1f}" for v in values],
             textposition="outside",
             cliponaxis=False,
-            hover=[f"{titles[n]}: total variation {found[n]:.4f}" for n in order],
+            hover=[text("hover.bias", rule=titles[n], value=float(found[n])) for n in order],
         )
     ]
     data[0]["marker"]["color"] = [KEPT if n == "exact" else LEFT for n in order]
@@ -185,4 +194,5 @@ def all_mistakes(titles: dict[str, str], p: np.ndarray, q: np.ndarray) -> View:
         yaxis={"tickfont": {"size": 14}},
     )
     rows = [{"rule": titles[n], "total variation": found[n]} for n in reversed(order)]
-    return View(figure, "Bias of each mistake. " + " ".join(f"{titles[n]}: {found[n]:.3f}." for n in reversed(order)), rows)
+    told = charts.sentences([f"{titles[n]}: {number(found[n], '.3f')}" for n in reversed(order)])
+    return View(figure, text("alt.bias", told=told), rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specdec import metrics, replay, theory
-from specdec.texts import text
+from specdec.texts import number, text
 from specdec.trace import Trace
 from specdec.ui import charts
 from specdec.ui.charts import KEPT, LEFT, P, Q, View, escape
@@ -29,7 +29,10 @@ def one_run_every_length(
         return one.speedup(costs) if costs else one.tokens_per_round
 
     likely, low, high = ([value(getattr(r, which)) for r in found] for which in ("likely", "low", "high"))
-    unit = "×" if costs else " tokens a round"
+
+    def said(digits: str) -> str:
+        return f"{digits}×" if costs else text("hover.per_round", value=digits)
+
     formula = [theory.expected_tokens(figures.acceptance_rate, n) for n in x]
     if costs:
         formula = [e / costs.of(rounds=1, drafted=n) for e, n in zip(formula, x)]
@@ -52,9 +55,9 @@ def one_run_every_length(
             text("fig.everywhere", alpha=figures.acceptance_rate),
             Q,
             dash="dash",
-            hover="formula, γ %{x}: %{y:.2f}" + unit,
+            hover=text("hover.formula", n="%{x}", value=said("%{y:.2f}")),
         ),
-        charts.line(x, likely, text("fig.replayed"), P, width=4, hover="γ %{x}: %{y:.2f}" + unit),
+        charts.line(x, likely, text("fig.replayed"), P, width=4, hover="γ %{x}: " + said("%{y:.2f}")),
     ]
     measured = figures.speedup if costs else figures.mean_acceptance_length
     if measured is not None:
@@ -64,13 +67,13 @@ def one_run_every_length(
                 [measured],
                 text("fig.measured"),
                 KEPT,
-                hover=[f"measured: {measured:.2f}{unit}"],
+                hover=[text("hover.measured", value=said(number(measured, ".2f")))],
             )
         )
     again = [(n, s.speedup if costs else s.mean_acceptance_length) for n, s in measured_now]
     again = [(n, v) for n, v in again if v is not None]
     if again:
-        hover = [f"measured now, γ {n}: {v:.2f}{unit}" for n, v in again]
+        hover = [text("hover.now", n=n, value=said(number(v, ".2f"))) for n, v in again]
         data.append(
             charts.points([n for n, _ in again], [v for _, v in again], text("fig.now"), LEFT, symbol="circle", hover=hover)
         )
@@ -89,8 +92,7 @@ def one_run_every_length(
         for n, a, b, c, f, r in zip(x, likely, low, high, formula, found)
     ]
     best = max(range(len(x)), key=likely.__getitem__)
-    alt = f"The recorded text with every draft length from 1 to 16: best at γ {x[best]} with {likely[best]:.2f}{unit}."
-    return View(figure, alt, rows)
+    return View(figure, text("alt.replay", n=x[best], value=said(number(likely[best], ".2f"))), rows)
 
 
 def acceptance_by_place(trace: Trace) -> View:
@@ -130,7 +132,7 @@ def accepted_per_round(trace: Trace) -> View:
             [c / rounds for c in counts],
             text("fig.run"),
             P,
-            hover=[f"{n} accepted: {c} of {rounds} rounds" for n, c in zip(x, counts)],
+            hover=[text("hover.kept", n=n, count=c, rounds=rounds) for n, c in zip(x, counts)],
         ),
         charts.bars(
             x,
@@ -138,7 +140,7 @@ def accepted_per_round(trace: Trace) -> View:
             text("fig.independent"),
             Q,
             hatched=True,
-            hover=[f"{n} accepted: {w:.2f} expected" for n, w in zip(x, wanted)],
+            hover=[text("hover.expected", n=n, value=float(w)) for n, w in zip(x, wanted)],
         ),
     ]
     figure = charts.figure(
@@ -151,7 +153,7 @@ def accepted_per_round(trace: Trace) -> View:
         xaxis={"type": "category"},
     )
     rows = [{"accepted": int(n), "rounds": c, "share": c / rounds, "independent": float(w)} for n, c, w in zip(x, counts, wanted)]
-    return View(figure, "Share of rounds by number of accepted drafts, beside the capped geometric law.", rows)
+    return View(figure, text("alt.kept"), rows)
 
 
 def along_the_text(trace: Trace, *, window: int = 12) -> View:
@@ -171,7 +173,7 @@ def along_the_text(trace: Trace, *, window: int = 12) -> View:
         (False, text("explain.latex.rejected"), LEFT, "x"),
     ):
         chosen = [v for v in verdicts if v[1] is accepted]
-        hover = [f"token {v[0] + 1}: {escape(visible(v[2]))}, {name}" for v in chosen]
+        hover = [text("hover.along", n=v[0] + 1, token=escape(visible(v[2])), verdict=name) for v in chosen]
         data.append(
             charts.points(
                 [v[0] + 1 for v in chosen],
@@ -190,6 +192,4 @@ def along_the_text(trace: Trace, *, window: int = 12) -> View:
         {"token": a, "text": visible(v[2]), "verdict": "accepted" if v[1] else "rejected", "share of last": s}
         for a, v, s in zip(x, verdicts, smooth)
     ]
-    return View(
-        figure, f"Acceptance along the answer: {sum(v[1] for v in verdicts)} of {len(verdicts)} judged drafts accepted.", rows
-    )
+    return View(figure, text("alt.along", accepted=sum(v[1] for v in verdicts), judged=len(verdicts)), rows)

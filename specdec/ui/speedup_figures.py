@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 
 from specdec import metrics, theory
-from specdec.texts import text
+from specdec.texts import number, text
 from specdec.trace import Trace
 from specdec.ui import charts
 from specdec.ui.charts import BONUS, EDGE, KEPT, LEFT, P, Q, View, escape
@@ -43,11 +43,10 @@ class Inputs:
 def by_length(now: Inputs, measured: Mapping[str, Trace]) -> View:
     """Speed-up against γ: the α of the sliders thick, others thin, the papers' v = 1 dashed, measured runs as points."""
     x = np.arange(0, LONGEST + 1)
+    names = {alpha: f"α = {number(alpha, '')}" for alpha in OTHERS}
     data = [
-        charts.line(
-            x, now.speedup(x, alpha), f"α = {alpha}", Q, width=1.2, hover=f"α = {alpha}, γ = %{{x}}: %{{y:.2f}}×", legend=False
-        )
-        for alpha in OTHERS
+        charts.line(x, now.speedup(x, alpha), name, Q, width=1.2, hover=name + ", γ = %{x}: %{y:.2f}×", legend=False)
+        for alpha, name in names.items()
     ]
     ideal = theory.speedup(now.alpha, x, now.cost)
     if now.slope:
@@ -105,12 +104,15 @@ def by_length(now: Inputs, measured: Mapping[str, Trace]) -> View:
         }
         for n in x
     ]
-    alt = (
-        f"Speed-up by the formula against the draft length, for α {now.alpha:g}, c {now.cost:g}. It is 1 at γ 0, "
-        f"{float(now.speedup(1)):.2f} at γ 1, best at γ {best.draft_length} with {best.speedup:.2f}, "
-        f"and {float(now.speedup(LONGEST)):.2f} at γ {LONGEST}."
-    )
+    ends_at = {"first": float(now.speedup(1)), "last": float(now.speedup(LONGEST)), "longest": LONGEST}
+    alt = text("alt.length", alpha=now.alpha, cost=now.cost, best=best.draft_length, speed=best.speedup, **ends_at)
     return View(figure, alt, rows)
+
+
+def run_hover(name: str, trace: Trace, s: metrics.Summary) -> str:
+    """A run whose speed-up and α were measured: its name, its figures, and where and when they were measured."""
+    values = {"speed": s.speedup, "alpha": s.acceptance_rate, "cost": s.cost_coefficient or 0.0, "ratio": s.verify_ratio or 0.0}
+    return f"<b>{escape(name)}</b><br>{text('hover.run', **values)}<br>{escape(origin_text(trace))}"
 
 
 def _measured(runs: Mapping[str, Trace]) -> list[tuple[str, float, float, str, float]]:
@@ -120,11 +122,7 @@ def _measured(runs: Mapping[str, Trace]) -> list[tuple[str, float, float, str, f
         s = metrics.summary(trace)
         if s.speedup is None or s.acceptance_rate is None:
             continue
-        hover = (
-            f"<b>{escape(name)}</b><br>measured: {s.speedup:.2f}×, α {s.acceptance_rate:.2f}, c {s.cost_coefficient or 0:.2f}, "
-            f"v {s.verify_ratio or 0:.2f}<br>{escape(origin_text(trace))}"
-        )
-        found.append((name, trace.settings.draft_length, s.speedup, hover, s.acceptance_rate))
+        found.append((name, trace.settings.draft_length, s.speedup, run_hover(name, trace, s), s.acceptance_rate))
     return found
 
 
@@ -152,9 +150,7 @@ def alpha_by_length(now: Inputs, measured: Mapping[str, Trace]) -> View:
         yaxis={"range": [0, 1]},
     )
     rows = [{"α": float(a), **{f"γ {n}": float(v) for n, v in zip(lengths, row)}} for a, row in zip(alphas[::5], z[::5])]
-    here = float(now.speedup(now.draft_length))
-    alt = f"Map of the formula's speed-up over draft length and acceptance rate at c {now.cost:g}; at the sliders {here:.2f}."
-    return View(figure, alt, rows)
+    return View(figure, text("alt.map", cost=now.cost, speed=float(now.speedup(now.draft_length))), rows)
 
 
 @lru_cache(maxsize=64)
@@ -180,7 +176,8 @@ def alpha_by_cost(now: Inputs, measured: Mapping[str, Trace]) -> View:
     known = {name: s for name, s in figures.items() if s.cost_coefficient is not None and s.acceptance_rate is not None}
     if known:
         hover = [
-            f"<b>{escape(n)}</b><br>α {s.acceptance_rate:.2f}, c {s.cost_coefficient:.2f}, measured {s.speedup or 0:.2f}×"
+            f"<b>{escape(n)}</b><br>"
+            + text("hover.run.map", alpha=s.acceptance_rate, cost=s.cost_coefficient, speed=s.speedup or 0.0)
             for n, s in known.items()
         ]
         values = list(known.values())
@@ -200,11 +197,7 @@ def alpha_by_cost(now: Inputs, measured: Mapping[str, Trace]) -> View:
     rows = [
         {"α": float(a), **{f"c {c:.1f}": float(v) for c, v in zip(costs[::4], row[::4])}} for a, row in zip(alphas[::4], z[::4])
     ]
-    return View(
-        figure,
-        "Map of the formula's speed-up at the best draft length, over cost and acceptance rate. It pays above the line.",
-        rows,
-    )
+    return View(figure, text("alt.map.cost"), rows)
 
 
 def tokens_and_cost(now: Inputs) -> View:
@@ -213,10 +206,11 @@ def tokens_and_cost(now: Inputs) -> View:
     tokens = theory.expected_tokens(now.alpha, x)
     cost = theory.round_cost(x, now.cost, now.verify(x))
     work = theory.operations_factor(now.alpha, x, now.cost)
+    at = {"n": "%{x}", "value": "%{y:.2f}"}  # places that Plotly fills in
     data = [
-        charts.line(x, tokens, text("fig.brings"), KEPT, width=4, hover="γ = %{x}: %{y:.2f} tokens"),
-        charts.line(x, cost, text("fig.takes"), LEFT, width=4, dash="dash", hover="γ = %{x}: %{y:.2f} plain steps"),
-        charts.line(x, work, text("fig.work"), Q, dash="dot", hover="γ = %{x}: %{y:.2f} times"),
+        charts.line(x, tokens, text("fig.brings"), KEPT, width=4, hover=text("hover.brings", **at)),
+        charts.line(x, cost, text("fig.takes"), LEFT, width=4, dash="dash", hover=text("hover.takes", **at)),
+        charts.line(x, work, text("fig.work"), Q, dash="dot", hover=text("hover.work", **at)),
     ]
     limit = 1 / (1 - now.alpha) if now.alpha < 1 else float("inf")
     figure = charts.figure(
@@ -236,8 +230,7 @@ def tokens_and_cost(now: Inputs) -> View:
         }
         for n, e, s, w in zip(x, np.atleast_1d(tokens), np.atleast_1d(cost), np.atleast_1d(work))
     ]
-    alt = f"Tokens per round level off at {limit:.2f} while the time of a round grows in a straight line with the draft length."
-    return View(figure, alt, rows)
+    return View(figure, text("alt.balance", limit=limit), rows)
 
 
 def published() -> View:
@@ -255,7 +248,7 @@ def published() -> View:
             text("fig.reported"),
             P,
             orientation="h",
-            hover=[f"{names[i]}: {values[i]:.2f}×<br>{notes[i]}" for i in order],
+            hover=[f"{names[i]}: {number(values[i], '.2f')}×<br>{notes[i]}" for i in order],
             text=[f"{values[i]:.2f}×" for i in order],
             textposition="auto",
         )
@@ -280,4 +273,5 @@ def published() -> View:
         yaxis={"tickfont": {"size": 13}},
     )
     table = [{"what": names[i], "speed-up": values[i], "source": notes[i]} for i in reversed(order)]
-    return View(figure, "Published speed-ups. " + " ".join(f"{names[i]}: {values[i]}." for i in reversed(order)), table)
+    told = charts.sentences([f"{names[i]}: {number(values[i], '')}" for i in reversed(order)])
+    return View(figure, text("alt.published", told=told), table)
