@@ -85,6 +85,15 @@ def test_each_view_has_a_figure_with_units_and_words_for_those_who_cannot_see_it
     assert at.get("plotly_chart")[0].proto.alt
 
 
+def test_a_measured_run_says_where_and_when_on_hover():
+    from specdec.ui.explain import origin_text
+    from specdec.ui.speedup_figures import run_hover
+
+    trace = SAMPLES["rejected"]()
+    told = run_hover("A <b>, of mine", trace, metrics.summary(trace)).split("<br>")
+    assert told[0] == "<b>A &lt;b&gt;, of mine</b>" and told[-1] == origin_text(trace) and len(told[-1]) > 40
+
+
 def test_the_map_is_white_where_the_speed_up_is_one(runs):
     colours = chart(open_page(show="map", cost="0.0"))["data"][0]
     assert colours["customdata"][0][3] == 1 and colours["z"][0][3] == 0  # α = 0 at c = 0: exactly as fast

@@ -173,7 +173,7 @@ def along_the_text(trace: Trace, *, window: int = 12) -> View:
         (False, text("explain.latex.rejected"), LEFT, "x"),
     ):
         chosen = [v for v in verdicts if v[1] is accepted]
-        hover = [text("hover.along", n=v[0] + 1, token=escape(visible(v[2])), verdict=name) for v in chosen]
+        hover = [text("hover.along", n=v[0] + 1, token=escape(v[2]), verdict=name) for v in chosen]
         data.append(
             charts.points(
                 [v[0] + 1 for v in chosen],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from html import escape
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from specdec import metrics, theory
 from specdec.texts import number, text
 from specdec.trace import Trace
 from specdec.ui import charts
-from specdec.ui.charts import BONUS, EDGE, KEPT, LEFT, P, Q, View, escape
+from specdec.ui.charts import BONUS, EDGE, KEPT, LEFT, P, Q, View
 from specdec.ui.explain import origin_text
 from specdec.ui.published import REPORTED, T5_RUNS
 
