@@ -9,6 +9,7 @@ from specdec.engine import RunRequest
 from specdec.goodness import ChiSquare
 from specdec.law import Law, LawFinding, compare
 from specdec.precision import Precision, PrecisionFinding, Text
+from specdec.texts import number
 from specdec.ui import experiment_figures, lesson, links, measuring, session
 from specdec.ui.explain import literal, visible
 from specdec.ui.lesson import text, texts
@@ -85,7 +86,7 @@ def law() -> None:
 
 
 def _shown(test: ChiSquare) -> str:
-    return f"{test.p_value:.2f}" if test.p_value >= 0.01 else f"{test.p_value:.1g}"
+    return number(test.p_value, ".2f" if test.p_value >= 0.01 else ".1g")
 
 
 def precision() -> None:

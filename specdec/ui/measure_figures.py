@@ -73,7 +73,7 @@ def by_kind(analysis: Analysis) -> View:
             # All of them beside the line, never across it, and on the side where a phone has room.
             "x": 1,
             "y": escape(v.kind or text("adopt.all")),
-            "text": f"{v.speedup.value:.2f}× {escape(v.best.name)}",
+            "text": f"{number(v.speedup.value, '.2f')}× {escape(v.best.name)}",
             "showarrow": False,
             "xanchor": "left" if most > 1.7 else "right",
             "xshift": 5 if most > 1.7 else -5,

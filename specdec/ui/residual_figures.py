@@ -177,7 +177,7 @@ def all_mistakes(titles: dict[str, str], p: np.ndarray, q: np.ndarray) -> View:
             text("fig.bias"),
             LEFT,
             orientation="h",
-            text=[f"{v:.1f}" for v in values],
+            text=[number(v, ".1f") for v in values],
             textposition="outside",
             cliponaxis=False,
             hover=[text("hover.bias", rule=titles[n], value=float(found[n])) for n in order],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from specdec.errors import SettingsError
+from specdec.texts import number
 from specdec.ui import lesson, measure_figures
 from specdec.ui.charts import View
 from specdec.ui.explain import literal
@@ -47,7 +48,7 @@ def _stats(files: list, pasted: str) -> ServerStats | None:
 def _results(stats: ServerStats) -> None:
     model = f"{stats.model}: " if stats.model else ""
     if stats.acceptance_rate is None:
-        st.info(f"{literal(model)}τ = {stats.mean_acceptance_length or 1:.2f}")
+        st.info(f"{literal(model)}τ = {number(stats.mean_acceptance_length or 1, '.2f')}")
         return
     values = {"tau": stats.mean_acceptance_length, "utilisation": stats.utilisation or 0.0, "alpha": stats.acceptance_rate}
     lesson.answer(text("adopt.server.answer", model=model, sign="=" if stats.exact else "≥", **values))

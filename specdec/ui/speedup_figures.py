@@ -57,7 +57,7 @@ def by_length(now: Inputs, measured: Mapping[str, Trace]) -> View:
         {
             "x": LONGEST,
             "y": float(now.speedup(LONGEST, a)),
-            "text": f"α {a}",
+            "text": f"α {number(a, 'g')}",
             "showarrow": False,
             "xanchor": "left",
             "font": {"size": 12},
@@ -250,7 +250,7 @@ def published() -> View:
             P,
             orientation="h",
             hover=[f"{names[i]}: {number(values[i], '.2f')}×<br>{notes[i]}" for i in order],
-            text=[f"{values[i]:.2f}×" for i in order],
+            text=[f"{number(values[i], '.2f')}×" for i in order],
             textposition="auto",
         )
     ]
