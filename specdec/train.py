@@ -301,7 +301,7 @@ def _train(folder: Path, model: Any, stores: list[Any], vocabulary: Any, chosen:
     plan = Plan(minutes=minutes, steps=chosen.steps if is_head else 1, rate=chosen.rate or (0.03 if is_head else 0.02))
     if chosen.start:  # what the first, cheaper half of a training is for has been learnt
         _go_on_from(network, chosen, model, vocabulary)
-        plan = dataclasses.replace(plan, deep_from=0.0, variation_from=0.3, drop=0.1 if is_head else 0.0)
+        plan = dataclasses.replace(plan, deep_from=0.0, variation_from=0.3, deep_every=2, drop=0.1 if is_head else 0.0)
     rows = embedding[torch.from_numpy(vocabulary).to(model.device)].contiguous()
     trainer = Trainer(
         network,

@@ -138,9 +138,10 @@ def test_the_plan_rises_deepens_and_falls_to_nothing():
 # Texts and features
 
 
-def test_every_other_update_may_be_deep():
-    plan = Plan(minutes=10, steps=2, deep_from=0.5, deep_every=2)
-    assert [plan.steps_at(0.6, update) for update in range(4)] == [2, 1, 2, 1] and plan.steps_at(0.4, 0) == 1
+def test_every_other_update_may_be_deep_until_the_rates_fall():
+    plan = Plan(minutes=10, steps=2, deep_from=0.2, deep_every=2, decay_from=0.5)
+    assert [plan.steps_at(0.4, update) for update in range(4)] == [2, 1, 2, 1] and plan.steps_at(0.1, 0) == 1
+    assert [plan.steps_at(0.5, update) for update in range(3)] == [2, 2, 2]
 
 
 def test_texts_come_back_as_they_were_saved(tmp_path):

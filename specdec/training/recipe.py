@@ -106,8 +106,8 @@ def judge(
 class Plan:
     """How one training run goes. Fractions are of its `minutes`.
 
-    rate: Muon's step at full size. texts: in an update. deep_from: before it one roll-out step, from then on `steps` in every
-    `deep_every`-th update. drop: share of the head's values that are left out, against learning the texts by heart.
+    rate: Muon's step at full size. texts: in an update. deep_from: before it one roll-out step, from then on `steps`; in every
+    `deep_every`-th update only until the rates fall, for the first draft is judged most often and costs least. drop: share of the head's values that are left out, against learning the texts by heart.
     variation_from: from then on `variation` of the loss is −Σ min(p, q), the acceptance probability itself. decay_from: from
     then on the rates fall to 0.
     """
@@ -126,7 +126,8 @@ class Plan:
     drop: float = 0.0
 
     def steps_at(self, fraction: float, update: int = 0) -> int:
-        return self.steps if fraction >= self.deep_from and update % self.deep_every == 0 else 1
+        turn = fraction >= self.decay_from or update % self.deep_every == 0
+        return self.steps if fraction >= self.deep_from and turn else 1
 
     def variation_at(self, fraction: float) -> float:
         return self.variation if fraction >= self.variation_from else 0.0
