@@ -15,18 +15,30 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from specdec import theory
 from specdec.metrics import summary
 from specdec.trace import Settings, Trace
 
 WHOLE_PROMPT = "plain, whole prompt"
+HALF_TRACED = ", half of the rounds traced"
+
+
+class Timed(NamedTuple):
+    """One request: seconds in all and to the first token, output ids, the trace of our own arms. trace_cost: time of a recorded round
+    over that of one without a record."""
+
+    seconds: float
+    seconds_to_first_token: float
+    output_ids: Sequence[int]
+    trace: Trace | None = None
+    trace_cost: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """One arm on one prompt once. seconds: the complete request. trace: of our own arms."""
+    """One arm on one prompt once; the rest as in `Timed`."""
 
     arm: str
     prompt: int
@@ -35,6 +47,7 @@ class Sample:
     seconds_to_first_token: float
     output_ids: tuple[int, ...]
     trace: Trace | None = None
+    trace_cost: float | None = None
 
     @property
     def tokens_per_second(self) -> float:
@@ -43,10 +56,10 @@ class Sample:
 
 @dataclass(frozen=True)
 class Arm:
-    """A way to decode. run: prompt -> (seconds, seconds to first token, output ids, trace or None)."""
+    """A way to decode."""
 
     name: str
-    run: Callable[[str], tuple[float, float, Sequence[int], Trace | None]]
+    run: Callable[[str], Timed]
 
 
 @dataclass(frozen=True)
@@ -112,32 +125,53 @@ class Report:
 
 
 def our_arms(pair: Any, *, new_tokens: int, draft_length: int, drafters: Sequence[str] | None = None) -> list[Arm]:
-    """Plain decoding and every drafter of the pair; the first drafter without a full trace as well, to show what the trace costs, and
-    plain decoding that reads the whole prompt each time, to show what it brings to keep the beginning of every chat."""
+    """Plain decoding and every drafter of the pair; the first drafter with every other round untraced as well, to show what the trace
+    costs, and plain decoding that reads the whole prompt each time, to show what it brings to keep the beginning of every chat."""
     from specdec import decoding
 
     endless = dataclasses.replace(pair, eos_ids=frozenset())
     names = tuple(drafters or pair.drafters)
 
-    def arm(name: str, begin: Callable[..., Any], drafter: str, record: bool, pair: Any = endless) -> Arm:
-        settings = Settings(drafter=drafter, draft_length=draft_length, max_new_tokens=new_tokens)
+    def settings(drafter: str) -> Settings:
+        return Settings(drafter=drafter, draft_length=draft_length, max_new_tokens=new_tokens)
 
-        def run(prompt: str) -> tuple[float, float, Sequence[int], Trace | None]:
+    def arm(name: str, begin: Callable[..., Any], drafter: str, pair: Any = endless) -> Arm:
+        def run(prompt: str) -> Timed:
             begun = time.perf_counter()
-            running = begin(pair, prompt, settings, record=record)
+            running = begin(pair, prompt, settings(drafter))
             for _ in running:
                 pass
             seconds = time.perf_counter() - begun
             trace = running.trace()
-            return seconds, trace.seconds_to_first_token, trace.output_ids, trace if record else None
+            return Timed(seconds, trace.seconds_to_first_token, trace.output_ids, trace)
 
         return Arm(name, run)
 
-    arms = [arm("plain", decoding.stream_plain, "", True)]
-    arms += [arm(name, decoding.stream, name, True) for name in names]
-    arms.append(arm(f"{names[0]}, no trace", decoding.stream, names[0], False))
-    arms.append(arm(WHOLE_PROMPT, decoding.stream_plain, "", True, dataclasses.replace(endless, keep_beginning=False)))
+    arms = [arm("plain", decoding.stream_plain, "")]
+    arms += [arm(name, decoding.stream, name) for name in names]
+    arms.append(Arm(names[0] + HALF_TRACED, lambda prompt: half_traced(endless, prompt, settings(names[0]))))
+    arms.append(arm(WHOLE_PROMPT, decoding.stream_plain, "", dataclasses.replace(endless, keep_beginning=False)))
     return arms
+
+
+def half_traced(pair: Any, prompt: str, settings: Settings) -> Timed:
+    """A run whose rounds are recorded in full in turns. Two runs, one with and one without, would differ by what the machine does in
+    the meantime, which is several times what a record costs."""
+    from specdec import decoding
+
+    begun = time.perf_counter()
+    running = decoding.stream(pair, prompt, settings)
+    times: dict[bool, list[float]] = {True: [], False: []}
+    while running.finish_reason is None:
+        turn = time.perf_counter()
+        if (round_ := next(running, None)) is None:
+            break
+        if len(round_.drafts) == settings.draft_length and round_.index:  # the first one has the prompt in it
+            times[running.record].append(time.perf_counter() - turn)
+        running.record = not running.record
+    seconds = time.perf_counter() - begun
+    cost = statistics.median(times[True]) / statistics.median(times[False]) if all(times.values()) else None
+    return Timed(seconds, running.seconds_to_first_token, running.output_ids, trace_cost=cost)
 
 
 def measure(
@@ -166,18 +200,9 @@ def measure(
                 if stop():
                     return samples
                 progress(arm.name, done, total)
-                seconds, first, ids, trace = arm.run(prompt)
-                samples.append(
-                    Sample(
-                        arm=arm.name,
-                        prompt=number,
-                        repeat=repeat,
-                        seconds=seconds,
-                        seconds_to_first_token=first,
-                        output_ids=tuple(ids),
-                        trace=trace,
-                    )
-                )
+                found = arm.run(prompt)._asdict()
+                found["output_ids"] = tuple(found["output_ids"])
+                samples.append(Sample(arm=arm.name, prompt=number, repeat=repeat, **found))
                 done += 1
     return samples
 
@@ -250,9 +275,7 @@ def report(pair: Any, samples: Sequence[Sample], prompts: Sequence[str], *, new_
     if best:
         ratios[f"best drafter ({best}) / plain"] = ratios[f"{best} / plain"]
         ratios[f"best drafter ({best}) / hf assisted"] = Spread.of(paired(samples, best, "hf assisted", speed))
-    untraced = next((n for n in names if n.endswith(", no trace")), None)
-    if untraced:
-        ratios["without trace / with"] = Spread.of(paired(samples, untraced, untraced.removesuffix(", no trace"), speed))
+    ratios["a round with its trace / without"] = Spread.of([s.trace_cost for s in samples if s.trace_cost is not None])
     for name in [n for n in ("plain", *drafters, WHOLE_PROMPT) if n in names]:
         ratios[f"first token: {name} / hf generate"] = Spread.of(
             paired(samples, name, "hf generate", lambda s: s.seconds_to_first_token)

@@ -6,15 +6,14 @@ They run a model of their own, loaded from the same weights in the same number f
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from transformers.generation.streamers import BaseStreamer
 
-from specdec.bench import Arm
+from specdec.bench import Arm, Timed
 from specdec.kernels import rounded
-from specdec.trace import Trace
 
 
 class _Clock(BaseStreamer):
@@ -42,7 +41,7 @@ def hf_arms(
 
     def arm(name: str, **options: Any) -> Arm:
         @torch.inference_mode()
-        def run(prompt: str) -> tuple[float, float, Sequence[int], Trace | None]:
+        def run(prompt: str) -> Timed:
             ids = torch.tensor([encode(prompt)], device=model.device)
             clock = _Clock()
             begun = time.perf_counter()
@@ -55,7 +54,7 @@ def hf_arms(
                 **options,
             )
             seconds = time.perf_counter() - begun
-            return seconds, (clock.first or begun) - begun, out[0, ids.shape[1] :].tolist(), None
+            return Timed(seconds, (clock.first or begun) - begun, out[0, ids.shape[1] :].tolist())
 
         return Arm(name, run)
 

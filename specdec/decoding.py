@@ -87,6 +87,15 @@ class Run(Iterator[Round]):
 
     # What a caller does with a run
 
+    @property
+    def record(self) -> bool:
+        """Whether the rounds to come are recorded in full. It may be changed between two rounds."""
+        return self._recorder.full
+
+    @record.setter
+    def record(self, full: bool) -> None:
+        self._recorder.full = full
+
     def stop(self) -> None:
         """End before the next model pass; what is made stays."""
         self._stop = True
@@ -181,11 +190,10 @@ class Run(Iterator[Round]):
         self._way = self.drafter.way(self.committed)
         chooser = self._chooser()
         count = chooser.choose(room) if chooser else min(self.settings.draft_length, room)
-        look = self._recorder.full
         if self._ahead:
             self._draws.begin(count)
         proposal = yield from self.drafter.steps(
-            Request(self.committed, count, self._rule, self._draws, look, self._check)
+            Request(self.committed, count, self._rule, self._draws, self.record, self._check)
         )
         self._check()
         if self._ahead:

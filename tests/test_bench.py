@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from specdec import bench
-from specdec.bench import Arm, Sample, Spread, measure, paired, report, speed
+from specdec.bench import HALF_TRACED, Arm, Sample, Spread, Timed, half_traced, measure, paired, report, speed
 from specdec.bench_cli import PROMPTS, read_prompts, table
 from specdec.draft_runner import SmallDraftRunner
 from specdec.errors import SettingsError
@@ -20,7 +20,7 @@ def test_arms_take_turns_and_the_first_turn_is_not_counted():
     calls = []
 
     def arm(name):
-        return Arm(name, lambda prompt: (calls.append((name, prompt)), (1.0, 0.5, [1, 2], None))[1])
+        return Arm(name, lambda prompt: (calls.append((name, prompt)), Timed(1.0, 0.5, [1, 2]))[1])
 
     samples = measure([arm("a"), arm("b"), arm("c")], ["x", "y"], repeats=2)
     assert calls[:3] == [("a", "x"), ("b", "x"), ("c", "x")]  # warming up
@@ -30,7 +30,7 @@ def test_arms_take_turns_and_the_first_turn_is_not_counted():
 
 def test_a_stop_keeps_what_was_measured():
     kept = []
-    arm = Arm("a", lambda prompt: (1.0, 0.5, [1], None))
+    arm = Arm("a", lambda prompt: Timed(1.0, 0.5, [1]))
     measure([arm], ["x"] * 5, stop=lambda: len(kept) >= 2, into=kept)
     assert len(kept) == 2
 
@@ -62,7 +62,7 @@ def test_every_arm_makes_the_same_number_of_tokens_and_the_same_greedy_text(smal
     pair, samples, result = small_report
     assert {len(s.output_ids) for s in samples} == {12}  # no end-of-text token stops an arm
     assert result.differing == {}
-    assert set(result.tokens_per_second) == {"plain", *pair.drafters, f"{pair.drafters[0]}, no trace", "plain, whole prompt"}
+    assert set(result.tokens_per_second) == {"plain", *pair.drafters, pair.drafters[0] + HALF_TRACED, "plain, whole prompt"}
     for name in pair.drafters:
         expected = sorted(paired(samples, name, "plain", speed))
         assert result.ratios[f"{name} / plain"].median == pytest.approx(sum(expected) / 2)
@@ -73,7 +73,34 @@ def test_the_report_travels_as_json_and_reads_as_a_table(small_report):
     data = json.loads(json.dumps(result.to_dict()))
     assert data["new_tokens"] == 12 and len(data["samples"]) == len(result.samples)
     text = table(result)
-    assert "without trace / with" in text and "plain" in text and "passes of the target" in text
+    assert "a round with its trace / without" in text and "plain" in text and "passes of the target" in text
+
+
+def test_what_the_trace_costs_is_told_by_rounds_in_turns(monkeypatch):
+    """On a clock that goes on by 10 in a round and by 3 more where it is recorded."""
+    from specdec import decoding, recorder
+    from specdec.trace import Settings
+    from tests.tiny import make_tiny_pair
+
+    clock = [0.0]
+    monkeypatch.setattr(bench.time, "perf_counter", lambda: clock[0])
+    describe, steps = recorder.Recorder.describe, decoding.Run.steps
+
+    def slow(self, *given, **named):
+        clock[0] += 3.0 if self.full else 0.0
+        return describe(self, *given, **named)
+
+    def stepped(self):
+        clock[0] += 10.0 if self.rounds else 500.0  # the first one has the prompt in it
+        return (yield from steps(self))
+
+    monkeypatch.setattr(recorder.Recorder, "describe", slow)
+    monkeypatch.setattr(decoding.Run, "steps", stepped)
+    settings = Settings(drafter="draft", draft_length=2, max_new_tokens=24)
+    found = half_traced(make_tiny_pair(draft=True), "abc abc", settings)
+    assert found.trace_cost == pytest.approx(1.3) and len(found.output_ids) == 24
+    short = half_traced(make_tiny_pair(draft=True), "abc abc", settings.replace(max_new_tokens=1))
+    assert short.trace_cost is None  # no full round to compare
 
 
 def test_the_measured_speed_up_is_held_against_the_formula_with_its_own_numbers(small_report):
