@@ -10,31 +10,26 @@ Loading happens in the worker as well, therefore once, however many people arriv
 from __future__ import annotations
 
 import gc
-import logging
 import os
 import threading
 import time
-import traceback
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from specdec.errors import ModelError, SettingsError, SpecdecError
+from specdec import outcomes
+from specdec.errors import SpecdecError
 from specdec.jobs import BusyError, EngineState, Job, JobState, Limits, Progress, RunRequest
 from specdec.service import READING, Served, Turns, alone
 from specdec.sessions import Lease, Sessions
 from specdec.starting import Decoding, Loader, Start, load, start
-from specdec.trace import Trace
 
 if TYPE_CHECKING:
     from specdec.remote import RemoteEngine
 
 __all__ = ["BusyError", "Engine", "Job", "Lease", "Limits", "Progress", "RunRequest", "shared"]
 
-log = logging.getLogger(__name__)
-
 PROGRESS_INTERVAL = 0.1  # seconds between two progress records of the same stage
-TRACE_INTERVAL = 0.4  # seconds between two traces of a run that goes on; a page looks about twice a second,
-TRACES = 20.0  # or less often where many are served: traces that all runs together may have in a second
+TRACES = 20.0  # that all runs together may have in a second: where many are served, each has one less often
 
 
 class Engine(Sessions):
@@ -256,8 +251,9 @@ class Engine(Sessions):
         if job.first_round is None:
             job.first_round = now
         job.rounds.append(outcome)
-        if now - one.looked > max(TRACE_INTERVAL, len(self._turns) / TRACES):
-            job.trace, one.looked = one.run.trace(), now
+        if now - one.looked > max(outcomes.TRACE_INTERVAL, len(self._turns) / TRACES):
+            outcomes.keep(job, one.run)
+            one.looked = now
         if job.message:
             self._end_served(one, "stopped")
             return False
@@ -268,19 +264,12 @@ class Engine(Sessions):
 
     def _end_served(self, one: Served, state: JobState | None = None) -> None:
         job = one.job
-        job.trace = one.run.trace()
+        reason = outcomes.keep(job, one.run).finish_reason
         with self._changed:
-            self._end(job, state or ("stopped" if job.trace.finish_reason == "stopped" else "done"))
+            self._end(job, state or ("stopped" if reason == "stopped" else "done"))
 
     def _fail(self, job: Job, run: Decoding | None, error: Exception) -> None:
-        message = _sentence(error, "This run failed, others are not affected")
-        if not isinstance(error, SettingsError | ModelError):
-            self._log(f"run {job.id} failed", error)
-        if run is not None and job.rounds:
-            try:
-                job.trace = run.trace()  # what was decoded before is worth keeping
-            except Exception:  # noqa: BLE001
-                job.trace = None
+        message = outcomes.failed(job, run, error)
         with self._changed:
             self._end(job, "failed", message)
 
@@ -295,8 +284,8 @@ class Engine(Sessions):
         try:
             self.pair = self._load(name)
         except Exception as error:  # noqa: BLE001 - whatever goes wrong here is a message, not the end of the worker
-            message = _sentence(error, f"The pair {name!r} could not be loaded")
-            self._log("loading failed", error)
+            message = outcomes.sentence(error, f"The pair {name!r} could not be loaded")
+            outcomes.log_error("loading failed", error)
             with self._changed:
                 if self.state != "closed":
                     self.state, self.message = "failed", message
@@ -325,7 +314,7 @@ class Engine(Sessions):
         except SpecdecError:
             raise
         except Exception as error:  # noqa: BLE001 - any library below
-            self._log("loading failed, trying once more", error)
+            outcomes.log_error("loading failed, trying once more", error)
             return self._loader(name, self._report)
 
     def _report(self, stage: str, done: int, total: int | None) -> None:
@@ -353,56 +342,17 @@ class Engine(Sessions):
             for leg in job.request.legs:
                 run, plain_half = None, leg is not job.request
                 run = self._start(self.pair, leg, stop)
-                state = self._decode(job, run, plain_half=plain_half)
+                state = outcomes.decode(job, run, plain_half=plain_half, moved=self._note_move)
                 if state == "stopped":
                     break
             message = f"The run was ended after {self.limits.run_seconds:.0f} s, the longest allowed here." if late else ""
         except Exception as error:  # noqa: BLE001 - a crash of one run is this run's message and nobody else's
-            state = "failed"
-            message = _sentence(error, "This run failed, others are not affected")
-            if not isinstance(error, SettingsError | ModelError):
-                self._log(f"run {job.id} failed", error)
-            if run is not None and (job.plain_rounds if plain_half else job.rounds):
-                try:
-                    _keep(job, run, plain_half=plain_half)  # what was decoded before is worth keeping
-                except Exception:  # noqa: BLE001
-                    setattr(job, "plain_trace" if plain_half else "trace", None)
+            state, message = "failed", outcomes.failed(job, run, error, plain_half=plain_half)
         with self._changed:
             self._end(job, state, message)
 
-    def _decode(self, job: Job, run: Decoding, *, plain_half: bool) -> JobState:
-        """One run to its end. Its rounds and its trace go to the plain half of a race, or to the job's own place."""
-        job.prompt_ids = tuple(run.prompt_ids)
-        rounds, looked = job.plain_rounds if plain_half else job.rounds, 0.0
-        for round_ in run:
-            self._moved = time.time()
-            if job.first_round is None:
-                job.first_round = self._moved
-            rounds.append(round_)
-            if (now := time.time()) - looked > TRACE_INTERVAL:
-                _keep(job, run, plain_half=plain_half)
-                looked = now
-        return "stopped" if _keep(job, run, plain_half=plain_half).finish_reason == "stopped" else "done"
-
-    @staticmethod
-    def _log(what: str, error: BaseException) -> None:
-        # Where it happened, without the message: that may quote a prompt.
-        log.error("%s: %s\n%s", what, type(error).__name__, "".join(traceback.format_tb(error.__traceback__)))
-
-
-def _keep(job: Job, run: Decoding, *, plain_half: bool) -> Trace:
-    """Put what there is of the run so far where pages look for it."""
-    trace = run.trace()
-    setattr(job, "plain_trace" if plain_half else "trace", trace)
-    return trace
-
-
-def _sentence(error: BaseException, what: str) -> str:
-    """What a person reads: our own messages as they are, anything else behind `what`."""
-    if isinstance(error, SpecdecError):
-        return str(error)
-    detail = " ".join(str(error).split())[:200]
-    return f"{what} ({type(error).__name__}{': ' + detail if detail else ''})."
+    def _note_move(self) -> None:
+        self._moved = time.time()
 
 
 _shared: Engine | RemoteEngine | None = None
