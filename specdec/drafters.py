@@ -221,12 +221,28 @@ def copied(ids: list[int], vocabulary: int, request: Request, *, begun: float) -
 def find_continuation(tokens: list[int], *, ngram: int, count: int, least: int = 1) -> list[int]:
     """At most `count` tokens that followed the most recent earlier occurrence of the longest repeated ending of `tokens`, which has
     `least` to `ngram` tokens."""
-    for length in range(min(ngram, len(tokens) - 1), least - 1, -1):
-        ending = tokens[-length:]
-        for start in range(len(tokens) - length - 1, -1, -1):
-            if tokens[start : start + length] == ending:
-                return tokens[start + length : start + length + count]
-    return []
+    place = repeated_ending(tokens, ngram=ngram, least=least)
+    return [] if place is None else tokens[place : place + count]
+
+
+def repeated_ending(tokens: list[int], *, ngram: int, least: int = 1) -> int | None:
+    """Where it goes on behind that occurrence; None where there is none.
+
+    Backwards, once, for in a long text this is what a round of look-up costs: most tokens are unlike the last one.
+    """
+    end = len(tokens) - 1
+    longest, place = least - 1, None
+    for here in range(end - 1, -1, -1):
+        if tokens[here] != tokens[end]:
+            continue
+        length = 1
+        while length < ngram and length <= here and tokens[here - length] == tokens[end - length]:
+            length += 1
+        if length > longest:
+            longest, place = length, here + 1
+            if length >= ngram:
+                break
+    return place
 
 
 def default_exit_layers(layers: int) -> int:

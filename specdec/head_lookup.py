@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator
+from typing import Any
 
 from torch import Tensor
 
-from specdec.drafters import Proposal, Request, copied, find_continuation
+from specdec.drafters import Proposal, Request, copied, repeated_ending
 from specdec.head_drafter import AttachedHeadRunner, HeadDrafter
 from specdec.passes import Pass
 
@@ -34,13 +35,24 @@ class HeadOrLookup(HeadDrafter):
         super().__init__(runner)
         self.ngram = max(LEAST, ngram)
 
+    def start(self, prompt_ids: list[int], target: Any) -> None:
+        super().start(prompt_ids, target)
+        self._searched: tuple[int, int | None] = (0, None)  # how long the text was, and where it goes on
+
     def way(self, committed: list[int]) -> str:
-        return "copied" if find_continuation(committed, ngram=self.ngram, count=1, least=LEAST) else "written"
+        return "written" if self._place(committed) is None else "copied"
+
+    def _place(self, committed: list[int]) -> int | None:
+        """Where the text goes on behind an earlier occurrence of its ending; both who ask for it in a round search once."""
+        if self._searched[0] != len(committed):  # a text only grows
+            self._searched = (len(committed), repeated_ending(committed, ngram=self.ngram, least=LEAST))
+        return self._searched[1]
 
     def steps(self, request: Request) -> Generator[Pass, Tensor, Proposal]:
         begun = time.perf_counter()
-        ids = find_continuation(request.committed, ngram=self.ngram, count=request.count, least=LEAST)
-        if ids:
+        place = self._place(request.committed)
+        if place is not None and request.count:
+            ids = request.committed[place : place + request.count]
             return copied(ids, self.runner.vocabulary.full, request, begun=begun)
         searched = time.perf_counter() - begun
         proposal = yield from super().steps(request)

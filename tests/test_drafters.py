@@ -10,6 +10,8 @@ import random
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from exact_law import pair_of, scrambled
 
 from specdec import Settings
@@ -365,6 +367,20 @@ def test_the_draft_model_starts_anew_with_every_run(tiny_pair):
 )
 def test_lookup_finds_what_followed_last_time(tokens, ngram, count, found):
     assert find_continuation(tokens, ngram=ngram, count=count) == found
+
+
+@given(tokens=st.lists(st.integers(0, 2), max_size=24), ngram=st.integers(1, 5), least=st.integers(1, 3), count=st.integers(0, 4))
+def test_the_continuation_is_that_of_the_longest_and_then_the_most_recent_occurrence(tokens, ngram, least, count):
+    """By trying every length and every place, as the definition says."""
+    places = (
+        start + length
+        for length in range(min(ngram, len(tokens) - 1), least - 1, -1)
+        for start in range(len(tokens) - length - 1, -1, -1)
+        if tokens[start : start + length] == tokens[-length:]
+    )
+    place = next(places, None)
+    wanted = [] if place is None else tokens[place : place + count]
+    assert find_continuation(tokens, ngram=ngram, count=count, least=least) == wanted
 
 
 def test_lookup_finds_nothing_and_says_so():
