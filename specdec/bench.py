@@ -22,7 +22,8 @@ from specdec.metrics import summary
 from specdec.trace import Settings, Trace
 
 WHOLE_PROMPT = "plain, whole prompt"
-HALF_TRACED = ", half of the rounds traced"
+HALF_TRACED = ", half traced"
+LEAST_ROUNDS = 4  # of each kind, to say what a trace costs
 
 
 class Timed(NamedTuple):
@@ -85,7 +86,7 @@ class Spread:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """All samples and what they add up to. ratios: name -> spread of paired ratios; differing: arms whose greedy text differed
+    """All samples and what they add up to. ratios: name -> spread of ratios within a turn; differing: arms whose greedy text differed
     from the plain one, with how often."""
 
     pair: str
@@ -118,6 +119,7 @@ class Report:
                 "seconds_to_first_token": s.seconds_to_first_token,
                 "new_tokens": len(s.output_ids),
                 "acceptance_rate": summary(s.trace).acceptance_rate if s.trace else None,
+                "trace_cost": s.trace_cost,
             }
             for s in self.samples
         ]
@@ -161,16 +163,19 @@ def half_traced(pair: Any, prompt: str, settings: Settings) -> Timed:
 
     begun = time.perf_counter()
     running = decoding.stream(pair, prompt, settings)
-    times: dict[bool, list[float]] = {True: [], False: []}
+    times: dict[tuple[str, int], dict[bool, list[float]]] = {}  # rounds are compared with those that drafted as much, in the same way
     while running.finish_reason is None:
         turn = time.perf_counter()
         if (round_ := next(running, None)) is None:
             break
-        if len(round_.drafts) == settings.draft_length and round_.index:  # the first one has the prompt in it
-            times[running.record].append(time.perf_counter() - turn)
+        if round_.index:  # the first one has the prompt in it
+            kind = times.setdefault((running.way, len(round_.drafts)), {True: [], False: []})
+            kind[running.record].append(time.perf_counter() - turn)
         running.record = not running.record
     seconds = time.perf_counter() - begun
-    cost = statistics.median(times[True]) / statistics.median(times[False]) if all(times.values()) else None
+    most = max(times.values(), key=lambda kind: min(map(len, kind.values())), default={True: []})
+    enough = min(map(len, most.values())) >= LEAST_ROUNDS
+    cost = statistics.median(most[True]) / statistics.median(most[False]) if enough else None
     return Timed(seconds, running.seconds_to_first_token, running.output_ids, trace_cost=cost)
 
 

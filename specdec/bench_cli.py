@@ -107,7 +107,7 @@ def table(result: Report) -> str:
         text = result.differing.get(name)
         note = f"   text differs on {text}" if text else ""
         lines.append(f"{name:<24}{_show(spread):>24}{_show(result.first_token[name]):>26}{note}")
-    lines += ["", f"{'ratio, paired by prompt and turn':<48}{'median (quartiles)':>24}"]
+    lines += ["", f"{'ratio within a prompt and turn':<48}{'median (quartiles)':>24}"]
     lines += [f"{name:<48}{_show(spread):>24}" for name, spread in result.ratios.items()]
     plain = result.passes.get("1")
     if plain:

@@ -38,6 +38,19 @@ class Stopped(Exception):
     """Somebody asked the run to stop."""
 
 
+class StopSign:
+    """Whether a run is to stop. It knows nothing of the run: who holds it does not keep caches in memory."""
+
+    def __init__(self, asked: Callable[[], bool] | None) -> None:
+        self._asked = asked
+        self.up = False
+
+    def check(self) -> None:
+        """Called before every model pass; raises Stopped."""
+        if self.up or (self._asked is not None and self._asked()):
+            raise Stopped
+
+
 class Run(Iterator[Round]):
     """One run, round by round. Iterate over it; `trace()` is what has happened so far.
 
@@ -75,14 +88,13 @@ class Run(Iterator[Round]):
         self._ahead = goes_ahead(pair, self.drafter)
         self._draws = AheadDraws(self.settings.seed, pair.target.device) if self._ahead else Draws(self.settings.seed)
         self._recorder = Recorder(pair.texts, full=record, greedy=self._rule.greedy)
-        self._asked_to_stop = stop
-        self._stop = False
+        self._sign = StopSign(stop)
         self._lengths: dict[str, AdaptiveLength] = {}  # by the drafter's way, where γ is chosen round by round
-        self._way = ""
+        self.way = ""  # in which the drafter drafts this round, see `Drafter.way`
         self._plain_step, self._time_plain = pair.plain_step_seconds, time_plain
         self._verify = verify_together(pair.target, wait=not self._ahead)
         feeds = 1 + self.settings.draft_length
-        self.reader = PromptReader(pair, self.prompt_ids, self.drafter, verify=self._verify, feeds=feeds, check=self._check)
+        self.reader = PromptReader(pair, self.prompt_ids, self.drafter, verify=self._verify, feeds=feeds, check=self._sign.check)
         self._created = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
 
     # What a caller does with a run
@@ -98,7 +110,7 @@ class Run(Iterator[Round]):
 
     def stop(self) -> None:
         """End before the next model pass; what is made stays."""
-        self._stop = True
+        self._sign.up = True
 
     def __iter__(self) -> "Run":
         return self
@@ -152,16 +164,16 @@ class Run(Iterator[Round]):
     @property
     def _experience(self) -> Experience:
         """What the pair knows of this drafter, and of the way in which it drafts this round."""
-        kind = (self.settings.drafter, self.settings.exit_layers, self.settings.ngram, self._rule.greedy, self._way)
+        kind = (self.settings.drafter, self.settings.exit_layers, self.settings.ngram, self._rule.greedy, self.way)
         return self.pair.experience.setdefault(kind, Experience())
 
     def _chooser(self) -> AdaptiveLength | None:
         """What chooses γ of this round, made when it is asked for the first time; None where γ is fixed."""
-        if self.settings.adaptive and self._way not in self._lengths:
-            self._lengths[self._way] = AdaptiveLength(
+        if self.settings.adaptive and self.way not in self._lengths:
+            self._lengths[self.way] = AdaptiveLength(
                 self.settings.draft_length, plain_seconds=self.pair.plain_step_seconds, experience=self._experience
             )
-        return self._lengths.get(self._way)
+        return self._lengths.get(self.way)
 
     @property
     def seconds_prefill(self) -> float:
@@ -174,10 +186,6 @@ class Run(Iterator[Round]):
 
     # What happens inside
 
-    def _check(self) -> None:
-        if self._stop or (self._asked_to_stop is not None and self._asked_to_stop()):
-            raise Stopped
-
     def wait(self, seconds: float) -> None:
         """So much of its time has gone by without a round, as happens while a long prompt is read."""
         self.seconds += seconds
@@ -187,15 +195,15 @@ class Run(Iterator[Round]):
         start = len(self.committed)
         # One place is for the token that the target adds itself.
         room = self._limit - len(self.output_ids) - 1
-        self._way = self.drafter.way(self.committed)
+        self.way = self.drafter.way(self.committed)
         chooser = self._chooser()
         count = chooser.choose(room) if chooser else min(self.settings.draft_length, room)
         if self._ahead:
             self._draws.begin(count)
         proposal = yield from self.drafter.steps(
-            Request(self.committed, count, self._rule, self._draws, self.record, self._check)
+            Request(self.committed, count, self._rule, self._draws, self.record, self._sign.check)
         )
-        self._check()
+        self._sign.check()
         if self._ahead:
             self._draws.proposed()
         fed = [self.committed[-1], *proposal.ids]

@@ -126,7 +126,11 @@ class _StepDrafter(Drafter):
                 rows.append(q)
             seconds.append(wanted.seconds + time.perf_counter() - begun)
         self._done()
-        return Proposal(ids, torch.stack(rows) if rows else None, us, seconds)
+        q = torch.stack(rows) if rows else None
+        columns = None if q is None else self._columns
+        return Proposal(ids, q, us, seconds, None if columns is None else (q[:, columns], columns))
+
+    _columns: Tensor | None = None  # ids of the draft vocabulary, where the model has one of its own
 
     def _next_pass(self, committed: list[int], drafted: list[int]) -> Pass:
         """The pass that gives the logits [1, V] of the token behind `committed` + `drafted`."""
@@ -154,6 +158,8 @@ class DraftModel(_StepDrafter):
     def __init__(self, runner: Any) -> None:
         self.sequence = runner.open()
         self._together = runner.together
+        if (reduced := getattr(runner, "reduced", None)) is not None:
+            self._columns = reduced.ids
 
     def start(self, prompt_ids: list[int], target: CachedSequence) -> None:
         self.sequence.crop(0)

@@ -40,8 +40,8 @@ def decode(job: Job, run: Decoding, *, plain_half: bool, moved: Callable[[], Non
 
 
 def failed(job: Job, run: Decoding | None, error: Exception, *, plain_half: bool = False) -> str:
-    """The sentence for the person whose run it was, None if it had not begun. What was decoded before is kept; what we have no
-    sentence of our own for is logged."""
+    """The sentence for the person whose run it was (`run` is None where it had not begun). What was decoded before is kept; what we
+    have no sentence of our own for is logged."""
     if not isinstance(error, SettingsError | ModelError):
         log_error(f"run {job.id} failed", error)
     if run is not None and (job.plain_rounds if plain_half else job.rounds):

@@ -120,6 +120,9 @@ def train(chosen: argparse.Namespace) -> int:
     model = load_model(place, name="the target", device=choose_device(chosen.device), dtype="float32")
     tokenizer = load_tokenizer(place)
 
+    if chosen.start:
+        _read_start(chosen, model)  # what is wrong with it is said before the hours of sampling
+
     def over(share: float) -> bool:
         return time.monotonic() - begun > 60 * chosen.minutes * share
 

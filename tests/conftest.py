@@ -12,6 +12,8 @@ import socket
 import pytest
 from browsers import chromium, server  # noqa: F401  fixtures of the browser tests
 
+pytest.register_assert_rewrite("trace_checks")  # what is asserted there shows its values as in a test
+
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test may ask a hub; those that pretend to replace the client
 if "PYTEST_XDIST_WORKER" in os.environ:  # with -n, where two threads of two processes would wait for each other all the time
     os.environ.setdefault("OMP_NUM_THREADS", "1")

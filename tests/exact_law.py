@@ -26,7 +26,7 @@ from specdec.sampling import Draws
 from specdec.table import TableModel, TablePair
 from specdec.trace import Settings
 
-# The two distributions of REFERENCE: overlap .65
+# Two distributions by hand: overlap .65
 P = (0.5, 0.25, 0.15, 0.10)
 Q = (0.2, 0.5, 0.1, 0.2)
 

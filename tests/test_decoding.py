@@ -1,7 +1,9 @@
-"""The loop: where it stops, what it counts, what its caches hold, and a trace from which every verdict can be checked again."""
+"""The loop: where it stops, what it counts, what its caches hold."""
 
 from __future__ import annotations
 
+import gc
+import weakref
 
 import hypothesis
 import pytest
@@ -273,6 +275,21 @@ def test_a_run_stops_before_any_model_pass_and_what_it_made_stays(drafter):
     assert lengths == set(range(len(whole.rounds)))
 
 
+@pytest.mark.parametrize("rounds", [1, 99])
+def test_a_run_that_is_dropped_gives_back_its_caches_at_once(tiny_pair, rounds):
+    """Nothing in it refers back to it: on a GPU its buffers are wanted by the next one before the garbage collector comes by."""
+    run = stream(tiny_pair(), "abc abc", Settings(raw=True, drafter="draft", draft_length=2, max_new_tokens=12))
+    for _ in zip(range(rounds), run, strict=False):
+        pass
+    kept = [weakref.ref(one) for one in (run, run.drafter, run.reader, *([run.reader.target] if run.reader.target else []))]
+    gc.disable()
+    try:
+        del run
+        assert [ref() for ref in kept] == [None] * len(kept)
+    finally:
+        gc.enable()
+
+
 def test_stop_called_between_rounds_ends_the_run_before_the_next():
     run = stream(says("abcabcabc", "abdabdabd"), "h", GREEDY)
     next(run)
@@ -304,7 +321,7 @@ def test_a_trace_can_be_had_at_any_time_and_a_finished_run_stays_finished():
 @hypothesis.settings(max_examples=60, deadline=None)
 @hypothesis.given(data=st.data())
 def test_whatever_the_settings_a_run_ends_for_its_reason_with_a_trace_that_adds_up(data):
-    """Any pair of tables, any settings: what REFERENCE lists as limits holds in each run and after each round."""
+    """Any pair of tables, any settings: every limit and every sum holds in each run and after each round."""
     number = data.draw(st.integers(0, 10**6), label="tables")
     vocabulary = data.draw(st.integers(2, 8))
     eos = data.draw(st.frozensets(st.integers(0, vocabulary - 1), max_size=2))

@@ -10,9 +10,9 @@ import random
 
 import pytest
 import torch
+from exact_law import pair_of, scrambled
 from hypothesis import given
 from hypothesis import strategies as st
-from exact_law import pair_of, scrambled
 
 from specdec import Settings
 from specdec.drafters import Drafter, DraftModel, PromptLookup, Request, find_continuation, make_drafter

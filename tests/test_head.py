@@ -228,9 +228,10 @@ def test_q_is_what_was_drawn_from_and_nothing_outside_the_draft_vocabulary(pair,
     assert sum(len(proposal.ids) for _, proposal in proposals) >= 12
 
 
+@pytest.mark.parametrize("drafter", ["head", "draft"])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_the_record_of_a_reduced_q_is_that_of_the_whole_q(pair, temperature):
-    settings = Settings(temperature=temperature, draft_length=3, max_new_tokens=16, drafter="head", seed=2)
+def test_the_record_of_a_reduced_q_is_that_of_the_whole_q(pair, drafter, temperature):
+    settings = Settings(temperature=temperature, draft_length=3, max_new_tokens=16, drafter=drafter, seed=2)
 
     def rounds(*, whole: bool):
         run = stream(pair, "the theatre", settings)

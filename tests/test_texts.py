@@ -183,6 +183,8 @@ def figures():
         "run": run_figures.accepted_per_round(run),
         "speedup": speedup_figures.by_length(now, {"a run": run}),
         "balance": speedup_figures.tokens_and_cost(now),
+        "published": speedup_figures.published(),
+        "map": speedup_figures.alpha_by_length(now, {"a run": run}),
     }
 
 
@@ -203,11 +205,15 @@ def test_figures_are_told_in_the_language_of_the_tab():
         "run": ("Anteil der Runden nach der Zahl angenommener Entwürfe", "0 angenommen: 0,2"),
         "speedup": ("für α 0,8 und c 0,05.", "α = 0,5, γ = %{x}: %{y:.2f}×"),
         "balance": ("flachen bei 5,00 ab", "γ = %{x}: %{y:.2f} einfache Schritte"),
+        "published": ("Eigenes Entwurfsmodell, Vicuna-7B, A100: 1,5", "T5-XXL 11B + T5-small, Übersetzen (α 0,75): 3,40×"),
+        "map": ("Karte der Beschleunigung", "α %{y:.2f}"),
     }
     assert german.keys() == said.keys()
     for name, (alt, hover) in said.items():
         assert alt in german[name].alt and hover in hovers(german[name]), (name, german[name].alt, hovers(german[name]))
-        assert not re.search(r"\d\.\d", german[name].alt + hovers(german[name])), name
+        shown = re.sub(r"arXiv [\d.]+", "", german[name].alt + hovers(german[name]))
+        assert not re.search(r"\d\.\d", shown), (name, shown)
+    assert "0,25×" in german["map"].figure["data"][0]["colorbar"]["ticktext"]
     english = figures()
     assert english["speedup"].alt == (
         "Speed-up by the formula against the draft length, for α 0.8, c 0.05. It is 1 at γ 0, 1.71 at γ 1, "

@@ -247,6 +247,16 @@ def test_what_a_drafter_is_compared_with_is_the_target_over_the_draft_vocabulary
     assert torch.allclose(trainer.target(make_batch(library, number)), expected, atol=1e-4)
 
 
+def test_features_of_texts_that_were_never_written_are_made_anew(target, tmp_path):
+    """A process that dies between the two files leaves features for texts that the next one writes otherwise."""
+    model, _ = target
+    lost = Corpus.of([([1, 5, 6, 7 + i, 8, 9], 4, 0.0) for i in range(6)])
+    extract(model, FeatureStore(tmp_path / "f", lost, width=32, taps=(1, 3)), group=2)
+    corpus = Corpus.of([([1, 5, 6, 7 + i, 8], 4, 0.0) for i in range(4)])
+    store = FeatureStore(tmp_path / "f", corpus, width=32, taps=(1, 3))
+    assert store.done == 0 and sorted(store.order) == [0, 1, 2, 3]
+
+
 def test_extraction_goes_on_where_it_stopped(target, tmp_path):
     model, _ = target
     corpus = Corpus.of([([1, 5, 6, 7 + i, 8, 9], 4, 0.0) for i in range(6)])
@@ -374,6 +384,18 @@ def test_all_the_way_from_nothing_to_figures_and_on_from_there(target, tmp_path,
 def test_the_taps_of_the_embedded_target():
     assert taps_for(30) == TAPS == (3, 14, 24, 30)
     assert taps_for(3) == (1, 2, 3) and taps_for(1) == (1,)
+
+
+def test_a_start_that_cannot_be_used_is_told_before_hours_of_sampling(target, tmp_path, capsys, monkeypatch):
+    from specdec import train
+
+    model, tokenizer = target
+    model.save_pretrained(tmp_path / "target")
+    tokenizer.save_pretrained(tmp_path / "target")
+    monkeypatch.setattr(train, "_sample", lambda *_: pytest.fail("sampled"))
+    places = ["--target", str(tmp_path / "target"), "--folder", str(tmp_path / "work"), "--device", "cpu"]
+    assert train.main(["--drafter", "head", "--start", str(tmp_path / "nowhere.safetensors"), *places]) == 2
+    assert "nowhere.safetensors are missing" in capsys.readouterr().err
 
 
 def test_the_command_says_what_is_wrong_in_one_line(capsys):

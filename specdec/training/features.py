@@ -94,9 +94,9 @@ class FeatureStore:
         self.features = self._map("features.f16", np.float16, (count, len(taps), width))
         meta = self.folder / "meta.pt"
         order = torch.from_numpy(np.random.default_rng(0).permutation(len(corpus)))
-        self.meta: dict[str, Any] = (
-            torch.load(meta, weights_only=True) if meta.exists() else {"done": 0, "beginning": None, "order": order}
-        )
+        self.meta: dict[str, Any] = {"done": 0, "beginning": None, "order": order}
+        if meta.exists() and len((found := torch.load(meta, weights_only=True))["order"]) == len(corpus):
+            self.meta = found  # else it is of texts that were never written
 
     @property
     def order(self) -> np.ndarray:

@@ -107,7 +107,8 @@ class Plan:
     """How one training run goes. Fractions are of its `minutes`.
 
     rate: Muon's step at full size. texts: in an update. deep_from: before it one roll-out step, from then on `steps`; in every
-    `deep_every`-th update only until the rates fall, for the first draft is judged most often and costs least. drop: share of the head's values that are left out, against learning the texts by heart.
+    `deep_every`-th update only until the rates fall, for the first draft is judged most often and costs least. drop: share of the
+    head's values that are left out, against learning the texts by heart.
     variation_from: from then on `variation` of the loss is −Σ min(p, q), the acceptance probability itself. decay_from: from
     then on the rates fall to 0.
     """

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from specdec.texts import separators, text
-from specdec.ui.explain import visible
+from specdec.texts import number, separators, text
+from specdec.ui.explain import LONGEST, visible
 from specdec.ui.figures import BONUS, KEPT, LEFT, P, Q
 
 __all__ = [
@@ -45,9 +45,10 @@ class View:
     rows: list[dict[str, Any]]
 
 
-def escape(words: str) -> str:
-    """Text of a model, or of a person, for a label: Plotly reads a little HTML there."""
-    return html.escape(visible(words), quote=True)
+def escape(words: str, *, longest: int | None = LONGEST) -> str:
+    """Text of a model, or of a person, for a label: Plotly reads a little HTML there. Without `longest` it is no token but a sentence,
+    whose blanks stay blanks and which is not cut."""
+    return html.escape(visible(words, longest=longest), quote=True)
 
 
 def numbers(values: Sequence[float]) -> list[float | None]:
@@ -175,7 +176,7 @@ def heat(x, y, z, *, label: str, hover: str, edge: bool = True) -> list[Figure]:
                 "title": {"text": label, "side": "right"},
                 "thickness": 14,
                 "tickvals": [math.log2(t) for t in ticks],
-                "ticktext": [f"{t:g}×" for t in ticks],
+                "ticktext": [f"{number(t, 'g')}×" for t in ticks],
             },
             "hovertemplate": hover,
             "name": "",

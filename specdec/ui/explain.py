@@ -29,13 +29,15 @@ class Explanation:
     exact: str = ""
 
 
-def visible(token: str) -> str:
-    """Token text with its blanks and control characters made visible, cut to a length that fits a label."""
+def visible(token: str, *, longest: int | None = LONGEST) -> str:
+    """Token text with its blanks and control characters made visible, cut to a length that fits a label. Without `longest` it is a
+    sentence of its own: nothing is cut, and blanks stay blanks."""
     shown = "".join(
-        MARKS.get(c) or (f"⟨U+{ord(c):04X}⟩" if unicodedata.category(c) in ("Cc", "Cf", "Co", "Cs") and c != "\u200d" else c)
+        (MARKS.get(c) if longest or c != " " else c)
+        or (f"⟨U+{ord(c):04X}⟩" if unicodedata.category(c) in ("Cc", "Cf", "Co", "Cs") and c != "\u200d" else c)
         for c in token
     )
-    return shown if len(shown) <= LONGEST else shown[: LONGEST - 1] + "…"
+    return shown if longest is None or len(shown) <= longest else shown[: longest - 1] + "…"
 
 
 def code(token: str) -> str:

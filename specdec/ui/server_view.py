@@ -65,7 +65,7 @@ def _results(stats: ServerStats) -> None:
             {
                 "what": name,
                 **{
-                    p: f"{v:.3g} s" if v is not None else "–"
+                    p: f"{number(v, '.3g')} s" if v is not None else "–"
                     for p, v in zip(("P50", "P90", "P99"), stats.percentiles(name), strict=True)
                 },
             }

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from html import escape
 
 import numpy as np
 
 from specdec import metrics, theory
-from specdec.texts import number, text
+from specdec.texts import get, number, text
 from specdec.trace import Trace
 from specdec.ui import charts
-from specdec.ui.charts import BONUS, EDGE, KEPT, LEFT, P, Q, View
+from specdec.ui.charts import BONUS, EDGE, KEPT, LEFT, P, Q, View, escape
 from specdec.ui.explain import origin_text
 from specdec.ui.published import REPORTED, T5_RUNS
 
@@ -113,7 +112,7 @@ def by_length(now: Inputs, measured: Mapping[str, Trace]) -> View:
 def run_hover(name: str, trace: Trace, s: metrics.Summary) -> str:
     """A run whose speed-up and α were measured: its name, its figures, and where and when they were measured."""
     values = {"speed": s.speedup, "alpha": s.acceptance_rate, "cost": s.cost_coefficient or 0.0, "ratio": s.verify_ratio or 0.0}
-    return f"<b>{escape(name)}</b><br>{text('hover.run', **values)}<br>{escape(origin_text(trace))}"
+    return f"<b>{escape(name, longest=None)}</b><br>{text('hover.run', **values)}<br>{escape(origin_text(trace), longest=None)}"
 
 
 def _measured(runs: Mapping[str, Trace]) -> list[tuple[str, float, float, str, float]]:
@@ -177,7 +176,7 @@ def alpha_by_cost(now: Inputs, measured: Mapping[str, Trace]) -> View:
     known = {name: s for name, s in figures.items() if s.cost_coefficient is not None and s.acceptance_rate is not None}
     if known:
         hover = [
-            f"<b>{escape(n)}</b><br>"
+            f"<b>{escape(n, longest=None)}</b><br>"
             + text("hover.run.map", alpha=s.acceptance_rate, cost=s.cost_coefficient, speed=s.speedup or 0.0)
             for n, s in known.items()
         ]
@@ -238,7 +237,8 @@ def published() -> View:
     """Speed-ups that others have reported, longest bar first."""
     rows = sorted(REPORTED, key=lambda r: r.speedup)
     rows_t5 = [r for r in T5_RUNS if (r.task, r.temperature) == ("English–German", 0)]
-    names = [r.what for r in rows] + [f"T5-XXL 11B + {r.draft}, translating (α {r.alpha})" for r in rows_t5]
+    known = get("published.names")
+    names = [known[r.what] for r in rows] + [text("published.t5", draft=r.draft, alpha=r.alpha) for r in rows_t5]
     values = [r.speedup for r in rows] + [r.speedup for r in rows_t5]
     notes = [r.source for r in rows] + ["Leviathan et al. 2023, Table 2"] * len(rows_t5)
     order = sorted(range(len(names)), key=lambda i: values[i])
