@@ -188,7 +188,7 @@ def busy_server(load: Load, *, alpha: float, draft_length: int) -> View:
         for b, v, one, s, g in zip(REQUESTS, ratio, loads, speed, best)
     ]
     told = " ".join(text("alt.roofline.one", b=b, ratio=float(v), speed=float(s)) for b, v, s in zip(REQUESTS, ratio, speed))
-    return View(figure, text("alt.roofline", device=load.device.name, pair=load.pairing.name, told=told), rows)
+    return View(figure, text("alt.roofline", device=load.device.name, pairing=load.pairing.name, told=told), rows)
 
 
 def memory_use(pairing: Pairing, device: Device, *, requests: int, context: int, bytes_per_weight: float) -> View:
