@@ -121,3 +121,6 @@ def test_words_beside_points_cover_neither_each_other_nor_a_point():
     assert close[0] != "middle right" and close[1:] == ["middle right", "middle right"]
     same = free_places([0.5] * 4, [1.0] * 4, ["head"] * 4, width=1, height=4)
     assert len(set(same)) == 4
+    # Where no side is free, a word that stands there already is left out, and only such a word.
+    assert free_places([0.5] * 6, [1.0] * 6, ["head"] * 6, width=1, height=4)[4:] == ["", ""]
+    assert all(free_places([0.5] * 6, [1.0] * 6, list("abcdef"), width=1, height=4))

@@ -84,7 +84,7 @@ def points(
     labels: Sequence[str] = (),
     places: Sequence[str] | str = "middle right",
 ) -> Figure:
-    """hover: a text for each point. labels: words beside the points, at their `places` (see `free_places`)."""
+    """hover: a text for each point. labels: words beside the points, at their `places` (see `free_places`); none where that is ""."""
     made: Figure = {
         "type": "scatter",
         "mode": "markers+text" if labels else "markers",
@@ -94,14 +94,17 @@ def points(
         "marker": {"color": colour, "symbol": symbol, "size": size, "line": {"width": 1.5, "color": "#ffffff"}},
     }
     if labels:
-        made |= {"text": list(labels), "textposition": places if isinstance(places, str) else list(places)}
+        sides = [places] * len(labels) if isinstance(places, str) else list(places)
+        made["text"] = [words if side else "" for words, side in zip(labels, sides, strict=True)]
+        made["textposition"] = [side or "middle right" for side in sides]
     if hover:
         made |= {"hovertext": list(hover), "hoverinfo": "text"}
     return made
 
 
-def free_places(x, y, labels: Sequence[str], *, width: float, height: float, size: tuple[int, int] = (330, 240)) -> list[str]:
-    """Where the words of each point go so that they cover neither each other nor a point, as far as there is a free side.
+def free_places(x, y, labels: Sequence[str], *, width: float, height: float, size: tuple[int, int] = (280, 215)) -> list[str]:
+    """Where the words of each point go so that they cover neither each other nor a point, as far as there is a free side. Where there
+    is none, "" if the same words stand beside another point already, else one on which they are not cut off.
 
     width, height: of the axes, in their units, which begin at 0. size: of the plot in pixels, about; a phone has the least.
     """
@@ -110,7 +113,7 @@ def free_places(x, y, labels: Sequence[str], *, width: float, height: float, siz
     taken = [(px - 7 * across, px + 7 * across, py - 7 * up, py + 7 * up) for px, py in points_at]
     chosen = []
     for (px, py), label in zip(points_at, labels, strict=True):
-        long, half, tall = 8 * len(label) * across, 4 * len(label) * across, 9 * up
+        long, half, tall = 8 * len(label) * across, 4 * len(label) * across, 8 * up
         left, right = px - 9 * across, px + 9 * across
         sides = {
             "middle right": (right, right + long, py - tall, py + tall),
@@ -118,9 +121,12 @@ def free_places(x, y, labels: Sequence[str], *, width: float, height: float, siz
             "top center": (px - half, px + half, py + 9 * up, py + 27 * up),
             "bottom center": (px - half, px + half, py - 27 * up, py - 9 * up),
         }
-        free = [name for name, box in sides.items() if 0 <= box[0] and box[1] <= width and not any(_meet(box, other) for other in taken)]
-        chosen.append(free[0] if free else "middle right")
-        taken.append(sides[chosen[-1]])
+        inside = [name for name, box in sides.items() if 0 <= box[0] and box[1] <= width]
+        free = [name for name in inside if not any(_meet(sides[name], other) for other in taken)]
+        told = any(place and words == label for place, words in zip(chosen, labels, strict=False))
+        chosen.append(free[0] if free else "" if told else (inside or ["middle right"])[0])
+        if chosen[-1]:
+            taken.append(sides[chosen[-1]])
     return chosen
 
 
