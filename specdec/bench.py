@@ -173,7 +173,7 @@ def half_traced(pair: Any, prompt: str, settings: Settings) -> Timed:
             kind[running.record].append(time.perf_counter() - turn)
         running.record = not running.record
     seconds = time.perf_counter() - begun
-    most = max(times.values(), key=lambda kind: min(map(len, kind.values())), default={True: []})
+    most = max(times.values(), key=lambda kind: min(map(len, kind.values())), default={True: [], False: []})
     enough = min(map(len, most.values())) >= LEAST_ROUNDS
     cost = statistics.median(most[True]) / statistics.median(most[False]) if enough else None
     return Timed(seconds, running.seconds_to_first_token, running.output_ids, trace_cost=cost)

@@ -31,15 +31,15 @@ class Proposal:
 
     ids: n drafted tokens. q: [n, V], the distribution each was picked from; in greedy runs the drafter's own distribution at
     temperature 1, to look at (None when nobody looks). draw_us: the uniform draw of each, None where nothing was drawn.
-    seconds: of each draft step. reduced: where q is zero outside a draft vocabulary, its columns [n, m] and their token ids [m],
-    ascending, for whoever would search the rest in vain.
+    seconds: of each draft step. columns: token ids [m], ascending, outside which q is zero, for whoever would search the rest in
+    vain; None where the drafter has no vocabulary of its own.
     """
 
     ids: list[int]
     q: Tensor | None
     draw_us: list[float | None]
     seconds: list[float]
-    reduced: tuple[Tensor, Tensor] | None = None
+    columns: Tensor | None = None
 
 
 NOTHING = Proposal([], None, [], [])
@@ -109,6 +109,8 @@ def _steps_of_propose(self: Drafter, request: Request) -> Generator[Pass, Tensor
 class _StepDrafter(Drafter):
     """A drafter that runs a model once for each token."""
 
+    _columns: Tensor | None = None  # ids of the draft vocabulary, where the model has one of its own
+
     def steps(self, request: Request) -> Generator[Pass, Tensor, Proposal]:
         ids: list[int] = []
         rows: list[Tensor] = []
@@ -126,11 +128,7 @@ class _StepDrafter(Drafter):
                 rows.append(q)
             seconds.append(wanted.seconds + time.perf_counter() - begun)
         self._done()
-        q = torch.stack(rows) if rows else None
-        columns = None if q is None else self._columns
-        return Proposal(ids, q, us, seconds, None if columns is None else (q[:, columns], columns))
-
-    _columns: Tensor | None = None  # ids of the draft vocabulary, where the model has one of its own
+        return Proposal(ids, torch.stack(rows) if rows else None, us, seconds, self._columns)
 
     def _next_pass(self, committed: list[int], drafted: list[int]) -> Pass:
         """The pass that gives the logits [1, V] of the token behind `committed` + `drafted`."""

@@ -227,10 +227,8 @@ class HeadDrafter(Drafter):
                 sure *= self.runner.vocabulary.chance(token, request.rule.probabilities(logits)[0] if q is None else q)
             seconds.append(wanted.seconds + time.perf_counter() - begun)
         self.sequence.crop(self._true)
-        if not rows:
-            return Proposal(ids, None, us, seconds)
-        reduced, vocabulary = torch.stack(rows), self.runner.vocabulary
-        return Proposal(ids, vocabulary.spread(reduced), us, seconds, (reduced, vocabulary.ids))
+        vocabulary = self.runner.vocabulary
+        return Proposal(ids, vocabulary.spread(torch.stack(rows)) if rows else None, us, seconds, vocabulary.ids)
 
     def settle(self, kept: int) -> None:
         self._take(self.target.hidden[: kept - self._known])

@@ -38,7 +38,7 @@ class Recorder:
             q = proposal.q.to(p.device)
             at = torch.arange(count, device=p.device), torch.tensor(proposal.ids, device=p.device)
             q_drafted, p_drafted = q[at].tolist(), p[at].tolist()
-        top_q, overlaps = self._to_look_at(proposal, p) if self.full else ([()] * count, [0.0] * count)
+        top_q, overlaps = self._to_look_at(q, p[:-1], proposal.columns) if self.full else ([()] * count, [0.0] * count)
         drafts = []
         for i, token in enumerate(proposal.ids):
             judged = i < len(verdicts.us)
@@ -65,14 +65,12 @@ class Recorder:
             )
         return tuple(drafts)
 
-    def _to_look_at(self, proposal: Any, p: Tensor) -> tuple[list[TopTokens], list[float]]:
-        """Of each draft: the most probable tokens of q, and Σ min(p, q). p: [n+1, V]."""
-        q, ids, p = proposal.q, None, p[:-1]
-        if proposal.reduced is not None:  # outside these columns q is zero and adds to neither
-            q, ids = proposal.reduced
-            p = p[:, ids.to(p.device)]
-        q = q.to(p.device)
-        return self._top(q, ids), overlap(p, q).clamp(max=1).tolist()
+    def _to_look_at(self, q: Tensor, p: Tensor, columns: Tensor | None) -> tuple[list[TopTokens], list[float]]:
+        """Of each draft: the most probable tokens of q, and Σ min(p, q). q, p: [n, V]. columns: see `Proposal`."""
+        if columns is not None:  # the others add to neither
+            columns = columns.to(p.device)
+            q, p = q[:, columns], p[:, columns]
+        return self._top(q, columns), overlap(p, q).clamp(max=1).tolist()
 
     def _outcome(self, verdicts: Any, p: Tensor | None, top_p: list[TopTokens]) -> Outcome:
         token = verdicts.token
@@ -96,7 +94,7 @@ class Recorder:
     def _top(self, rows: Tensor, tokens: Tensor | None = None) -> list[TopTokens]:
         """The `TOP` most probable tokens of each row that have any probability. tokens: ids of the columns, where they are not all."""
         values, places = most_probable(rows, TOP)
-        places = places if tokens is None else tokens.to(places.device)[places]
+        places = places if tokens is None else tokens[places]
         return [
             tuple(TokenProbability(i, self.texts.text(i), _digits(v, 4)) for i, v in zip(ids, row) if v > 0)
             for ids, row in zip(places.tolist(), values.tolist())

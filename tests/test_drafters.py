@@ -150,9 +150,8 @@ def test_q_is_a_distribution_in_float32_or_wider_with_the_proposed_token_in_it(c
     assert proposal.q.dtype in (torch.float32, torch.float64)
     assert (proposal.q >= 0).all() and proposal.q.sum(-1).tolist() == pytest.approx([1.0] * len(proposal.ids), abs=1e-5)
     assert all(0 <= token < pair.vocabulary and q[token] > 0 for token, q in zip(proposal.ids, proposal.q, strict=True))
-    if proposal.reduced is not None:
-        columns, ids = proposal.reduced
-        assert torch.equal(torch.zeros_like(proposal.q).index_copy(1, ids, columns), proposal.q)
+    if (ids := proposal.columns) is not None:
+        assert torch.equal(torch.zeros_like(proposal.q).index_copy(1, ids, proposal.q[:, ids]), proposal.q)
 
 
 def test_temperature_top_k_and_top_p_shape_q(case):

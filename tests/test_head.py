@@ -239,8 +239,8 @@ def test_the_record_of_a_reduced_q_is_that_of_the_whole_q(pair, drafter, tempera
 
         def steps(request: Request):
             proposal = yield from original(request)
-            assert proposal.reduced is not None or not proposal.ids
-            return dataclasses.replace(proposal, reduced=None) if whole else proposal
+            assert proposal.columns is not None or not proposal.ids
+            return dataclasses.replace(proposal, columns=None) if whole else proposal
 
         run.drafter.steps = steps
         return list(run)

@@ -72,14 +72,12 @@ def judge(
     p: torch.Tensor,
     *,
     variation: float = 0.0,
-    sharpen: float = 0.0,
     train: bool = True,
 ) -> Verdict:
     """Compare q = softmax(states · rows) with the target's p, both over the draft vocabulary.
 
-    Loss = (1 − variation) · cross-entropy to p  −  variation · Σ min(p, q). With `sharpen` s the cross-entropy looks at the
-    mixture (1 − s) · p + s · p^(1/0.5) normalised, which favours the argmax. states [n, d], rows [V, d] and the same
-    transposed, p [n, V]. All of p counts: at temperature 1 its 64 largest values leave out a sixth of the mass, and a drafter
+    Loss = (1 − variation) · cross-entropy to p  −  variation · Σ min(p, q). states [n, d], rows [V, d] and the same transposed,
+    p [n, V]. All of p counts: at temperature 1 its 64 largest values leave out a sixth of the mass, and a drafter
     that never hears of the rest proposes nothing of it.
     """
     scores = states @ rows[1]
@@ -90,15 +88,11 @@ def judge(
     overlap = torch.minimum(p, q).sum(-1)
     gradient = None
     if train:
-        aim = p
-        if sharpen:
-            squared = p.square()
-            aim = (1 - sharpen) * p + sharpen * squared / squared.sum(-1, keepdim=True)
         if variation:
             short = torch.where(q < p, q, 0.0)
             q *= (1 - variation) + variation * short.sum(-1, keepdim=True)
             q.sub_(short, alpha=variation)
-        gradient = q.sub_(aim, alpha=1 - variation) @ rows[0]
+        gradient = q.sub_(p, alpha=1 - variation) @ rows[0]
     return Verdict(gradient, float(overlap.mean()), same, float(cross.mean()))
 
 
@@ -122,7 +116,6 @@ class Plan:
     variation: float = 0.5
     variation_from: float = 0.6
     decay_from: float = 0.35
-    sharpen: float = 0.0
     deep_every: int = 1
     drop: float = 0.0
 
@@ -217,7 +210,7 @@ class Trainer:
         loss = torch.zeros((), device=self.rows[0].device)
         for output, weight in zip(outputs, weights, strict=True):
             picked = output.flatten(0, 1)[batch.where]
-            verdict = judge(picked, self.rows, p, variation=plan.variation_at(self.fraction), sharpen=plan.sharpen)
+            verdict = judge(picked, self.rows, p, variation=plan.variation_at(self.fraction))
             verdicts.append(verdict)
             loss = loss + (picked * verdict.gradient).sum() * (weight / sum(weights) / len(picked))
         loss.backward()
