@@ -6,7 +6,7 @@ The real loop runs over them as over any model, which makes a round small enough
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Callable, Sequence
+from typing import Any, Callable, Sequence
 
 import torch
 from torch import Tensor

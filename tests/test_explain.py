@@ -219,3 +219,12 @@ def test_a_slow_run_says_so_and_why_with_alpha_c_and_v(rejected):
     as_fast = dataclasses.replace(slow, plain_step_seconds=slow.plain_step_seconds / figures.speedup)
     assert against_plain(as_fast)[0] is None and against_plain(as_fast)[1].startswith("**As fast as plain decoding (1.00×)")
     assert against_plain(dataclasses.replace(rejected, plain_step_seconds=None))[0] is None
+
+
+def test_a_p_value_is_said_and_so_is_that_there_is_none():
+    from specdec.texts import spoken
+    from specdec.ui.explain import p_value
+
+    assert [p_value(p) for p in (0.543, 0.01, 0.0043, None)] == ["0.54", "0.01", "0.004", "–"]
+    with spoken("de"):
+        assert p_value(0.543) == "0,54"

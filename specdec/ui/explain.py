@@ -75,6 +75,13 @@ def numbers(*values: float) -> list[str]:
     return [f"{v:.7g}" for v in values]
 
 
+def p_value(value: float | None) -> str:
+    """Of a test, as the language writes it: two decimals, one digit where that would be 0.00; "–" where there was nothing to test."""
+    if value is None:
+        return "–"
+    return localised(format(value, ".2f" if value >= 0.01 else ".1g"))
+
+
 def plain(value: str) -> str:
     """A number of `number` in a sentence for a newcomer, as the language writes it."""
     if "e-" in value:

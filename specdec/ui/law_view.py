@@ -6,12 +6,10 @@ import streamlit as st
 
 from specdec import experiments
 from specdec.engine import RunRequest
-from specdec.goodness import ChiSquare
 from specdec.law import Law, LawFinding, compare
 from specdec.precision import Precision, PrecisionFinding, Text
-from specdec.texts import number
 from specdec.ui import experiment_figures, lesson, links, measuring, session
-from specdec.ui.explain import literal, visible
+from specdec.ui.explain import literal, p_value, visible
 from specdec.ui.lesson import text, texts
 from specdec.ui.texts import examples
 
@@ -39,10 +37,10 @@ def law() -> None:
         told, test = found.counts, seen.test
         values = {"speculative": told[0], "alone": told[1], "what": names[place or "0"].lower()}
         which = "none" if test.p_value is None else "fits" if test.p_value >= 0.01 else "off"
-        words = text(f"residual.law.{which}", statistic=test.statistic, degrees=test.degrees, p_value=_shown(test), **values)
+        words = text(f"residual.law.{which}", statistic=test.statistic, degrees=test.degrees, p_value=p_value(test.p_value), **values)
         exact = seen.against_exact
         if exact is not None and exact.p_value is not None:
-            words += " " + text("residual.law.exact", statistic=exact.statistic, degrees=exact.degrees, p_value=_shown(exact))
+            words += " " + text("residual.law.exact", statistic=exact.statistic, degrees=exact.degrees, p_value=p_value(exact.p_value))
         lesson.answer(words, good=which != "off")
         view = experiment_figures.law_bars(seen, told)
         lesson.chart(view.figure, view.alt, key="chart_law")
@@ -83,10 +81,6 @@ def law() -> None:
             where=found.where,
         )
         lesson.kind(literal(said if found is own else f"{text('measure.recorded')} {said}"))
-
-
-def _shown(test: ChiSquare) -> str:
-    return number(test.p_value, ".2f" if test.p_value >= 0.01 else ".1g")
 
 
 def precision() -> None:

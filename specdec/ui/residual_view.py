@@ -10,11 +10,10 @@ import streamlit as st
 
 from specdec import goodness, mistakes, promises, theory
 from specdec.engine import RunRequest
-from specdec.texts import number
 from specdec.trace import Draft, Settings, Trace
 from specdec.ui import lesson, links, measuring, residual_figures, session
 from specdec.ui.charts import View
-from specdec.ui.explain import literal, origin_text, visible
+from specdec.ui.explain import literal, origin_text, p_value, visible
 from specdec.ui.figures import OTHERS
 from specdec.ui.lesson import text, texts
 
@@ -216,7 +215,7 @@ def _verdict(rule: mistakes.Rule, test: goodness.ChiSquare, *, total: int, outsi
     values = {"total": total, "outside": outside, "bias": 100 * rule.bias, "chi": test.statistic, "degrees": test.degrees}
     if test.p_value is None:
         return text("residual.verdict.none", **values)
-    shown = number(test.p_value, ".2f" if test.p_value >= 0.01 else ".1g") if test.p_value >= 1e-12 else "< 1e-12"
+    shown = p_value(test.p_value) if test.p_value >= 1e-12 else "< 1e-12"
     which = "right" if rule.bias < 1e-9 else "unseen" if test.p_value >= 0.01 else "wrong"
     return text(f"residual.verdict.{which}", p_value=shown, **values)
 
