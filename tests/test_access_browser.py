@@ -14,6 +14,9 @@ from axe_playwright_python.sync_playwright import Axe
 PAGES = ["", "race", "lesson", "walkthrough", "residual", "speedup", "limits", "measure"]
 THEIRS: set[tuple[str, str]] = set()  # (rule, part of the HTML)
 WAIT = 90_000
+# Streamlit fades what a running script has not written yet: such colours are nobody's choice.
+AT_REST = """() => !document.querySelector('[data-stale="true"], [data-test-script-state]:not([data-test-script-state="notRunning"])')
+    && document.getAnimations().every((one) => one.playState !== "running" || one.effect.getComputedTiming().iterations === Infinity)"""
 
 pytestmark = pytest.mark.browser
 
@@ -22,8 +25,13 @@ def grave(page, **options) -> list[str]:
     """Violations that shut somebody out, each as one line. options: of axe-core."""
     page.evaluate("document.fonts.ready")
     page.wait_for_timeout(600)  # charts come a moment after the page, and formulas are looked at once their font is there
+    for _ in range(5):  # where the page starts to run again in the meantime, colours in between would be looked at
+        page.wait_for_function(AT_REST)
+        violations = Axe().run(page, options=options).response["violations"]
+        if page.evaluate(AT_REST):
+            break
     found = []
-    for rule in Axe().run(page, options=options).response["violations"]:
+    for rule in violations:
         if rule["impact"] not in ("serious", "critical"):
             continue
         for node in rule["nodes"]:
