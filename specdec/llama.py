@@ -16,8 +16,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specdec import kernels, placement
+from specdec import placement
 from specdec.errors import ModelError
+from specdec.llama_weights import Layer, take_weights
 from specdec.passes import Pass, one_by_one
 from specdec.runner import CachedSequence, Runner, token_ids
 from specdec.static_runner import static_runner
@@ -46,20 +47,6 @@ def supports(model: Any) -> bool:
     )
 
 
-@dataclass(frozen=True)
-class _Layer:
-    qkv_gain: Tensor | None
-    gate_gain: Tensor | None
-    qkv: kernels.Product
-    qkv_bias: Tensor | None
-    q_norm: Tensor | None
-    k_norm: Tensor | None
-    out: kernels.Product
-    out_bias: Tensor | None
-    gate_up: kernels.Product
-    down: kernels.Product
-
-
 class LlamaRunner(Runner):
     """model: see `supports`. It may be dropped afterwards: what is needed is copied or shared.
 
@@ -83,11 +70,14 @@ class LlamaRunner(Runner):
         self.heads, self.groups = config.num_attention_heads, config.num_key_value_heads
         self.head_width = getattr(config, "head_dim", None) or self.width // self.heads
         self.epsilon = config.rms_norm_eps
-        self.kernels: dict[str, str] = {}
         self.weights = weights
         with torch.inference_mode():
-            self._take_weights(model, kernel_cache)
+            taken = take_weights(model, head_width=self.head_width, weights=weights, kernel_cache=kernel_cache)
             self._rotations = self._make_rotations()
+        self.kernels = taken.kernels
+        self.embedding, self.norm, self._head, self._stack = taken.embedding, taken.norm, taken.head, taken.layers
+        self._query_scale = taken.query_scale
+        self._norm_floor = torch.tensor((self.width * self.epsilon) ** 0.5)
 
     @property
     def held(self) -> str | None:
@@ -119,76 +109,6 @@ class LlamaRunner(Runner):
         come next. A few small operations for the seven of `F.rms_norm`."""
         normed = x / torch.hypot(torch.linalg.vector_norm(x, dim=-1, keepdim=True), self._norm_floor)
         return normed if gain is None else normed.mul_(gain)
-
-    def _take_weights(self, model: Any, kernel_cache: Path | None) -> None:
-        body = model.model
-        self.embedding: Tensor = body.embed_tokens.weight.detach()
-        self.norm: Tensor = body.norm.weight.detach()
-        self._norm_floor = torch.tensor((self.width * self.epsilon) ** 0.5)
-        scale = self.head_width**-0.5
-        pairs = _pairs_side_by_side(self.head_width)
-        parts: dict[str, list[Tensor]] = {"qkv": [], "out": [], "gate_up": [], "down": []}
-        # The gains of the norms go into the weights behind them, see `_normed`; where 16 bits hold the weights exactly they stay out,
-        # for that is worth more.
-        apart = self.weights == "float32" and kernels.fits_half(body.layers[0].self_attn.q_proj.weight)
-        gains: list[tuple[Tensor, Tensor]] = []
-        self._query_scale, scale = (scale, 1.0) if apart else (1.0, scale)
-        for layer in body.layers:
-            attention, mlp = layer.self_attn, layer.mlp
-            q, k, v = attention.q_proj.weight, attention.k_proj.weight, attention.v_proj.weight
-            normed = hasattr(attention, "q_norm")  # then scaling before the norm would be undone by it
-            q = _permute_heads(q, self.heads, pairs) * (1.0 if normed else scale)
-            gains.append(tuple(n.weight * self.width**0.5 for n in (layer.input_layernorm, layer.post_attention_layernorm)))
-            before, behind = (1.0, 1.0) if apart else gains[-1]
-            parts["qkv"].append(torch.cat([q, _permute_heads(k, self.groups, pairs), v]) * before)
-            parts["out"].append(attention.o_proj.weight)
-            parts["gate_up"].append(torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight]) * behind)
-            parts["down"].append(mlp.down_proj.weight)
-        two_copies = kernels.room_for_two(sum(p.numel() * p.element_size() for p in model.parameters()))
-        products: dict[str, list[kernels.Product]] = {}
-        for name, weights in parts.items():
-            products[name] = self._products(name, weights, kernel_cache, two_copies)
-            weights.clear()
-        [self._head] = self._products("head", [model.lm_head.weight], kernel_cache, two_copies)
-        self._stack = [
-            _Layer(
-                qkv_gain=gains[i][0] if apart else None,
-                gate_gain=gains[i][1] if apart else None,
-                qkv=products["qkv"][i],
-                qkv_bias=self._qkv_bias(layer.self_attn, pairs, scale),
-                q_norm=_norm_weight(layer.self_attn, "q_norm", pairs, self.head_width**-0.5),
-                k_norm=_norm_weight(layer.self_attn, "k_norm", pairs, 1.0),
-                out=products["out"][i],
-                out_bias=None if layer.self_attn.o_proj.bias is None else layer.self_attn.o_proj.bias.detach(),
-                gate_up=products["gate_up"][i],
-                down=products["down"][i],
-            )
-            for i, layer in enumerate(body.layers)
-        ]
-
-    def _products(self, name: str, weights: list[Tensor], kernel_cache: Path | None, two_copies: bool) -> list[kernels.Product]:
-        """One product for each weight, by the kernel that is fastest here."""
-        if self.weights != "float32":
-            self.kernels[name] = self.weights
-            try:
-                return [kernels.REDUCED[self.weights](w.detach()) for w in weights]
-            except (RuntimeError, AttributeError, NotImplementedError) as error:
-                raise ModelError(
-                    f"This build of torch cannot multiply {self.weights} weights on this processor: take the pair in float32."
-                ) from error
-        alike: dict[torch.Size, list[Tensor]] = {}  # layers may differ in width
-        for w in weights:
-            alike.setdefault(w.shape, []).append(w)
-        chosen = {shape: kernels.choose(some, cache=kernel_cache, two_copies=two_copies) for shape, some in alike.items()}
-        self.kernels[name] = chosen[weights[0].shape]
-        return [kernels.product(chosen[w.shape], w.detach()) for w in weights]
-
-    def _qkv_bias(self, attention: Any, pairs: Tensor, scale: float) -> Tensor | None:
-        if attention.q_proj.bias is None:
-            return None
-        q, k, v = attention.q_proj.bias, attention.k_proj.bias, attention.v_proj.bias
-        q = _permute_heads(q[:, None], self.heads, pairs)[:, 0] * scale
-        return torch.cat([q, _permute_heads(k[:, None], self.groups, pairs)[:, 0], v])
 
     def _make_rotations(self) -> Tensor:
         """[context, 1, head_width/2] complex: position times frequency, as a turn."""
@@ -248,7 +168,7 @@ class LlamaRunner(Runner):
             x = x + layer.down(F.silu(gate) * up)
         return x
 
-    def _project(self, layer: _Layer, x: Tensor, rotations: Tensor) -> Tensor:
+    def _project(self, layer: Layer, x: Tensor, rotations: Tensor) -> Tensor:
         """x [n, width] -> turned queries, turned keys, values [n, heads + 2·groups, head_width]."""
         n, heads, groups, width = len(x), self.heads, self.groups, self.head_width
         qkv = layer.qkv(x)
@@ -359,22 +279,6 @@ class LlamaSequence(CachedSequence):
             new[:, : self.capacity] = old  # all of it: an early exit may have written behind `length`
         self.cache = grown
         self.capacity = capacity
-
-
-def _pairs_side_by_side(width: int) -> Tensor:
-    """Rotary pairs are (i, i + width/2); this order puts the two of a pair next to each other."""
-    half = width // 2
-    return torch.arange(width).view(2, half).t().reshape(-1)
-
-
-def _permute_heads(weight: Tensor, heads: int, order: Tensor) -> Tensor:
-    """weight [heads·width, in] -> the rows of each head in `order`."""
-    return weight.view(heads, len(order), -1)[:, order].reshape(weight.shape)
-
-
-def _norm_weight(attention: Any, name: str, order: Tensor, scale: float) -> Tensor | None:
-    norm = getattr(attention, name, None)
-    return None if norm is None else (norm.weight.detach()[order] * scale)
 
 
 def fastest_runner(

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from specdec import theory
-from specdec.measure import PLAIN, Arm, BatchRecord, Measurement, Memory, RunRecord
+from specdec.measure import Measurement
+from specdec.measure_records import PLAIN, Arm, BatchRecord, Memory, RunRecord
 from specdec.measure_stats import Interval, bootstrap_median, cost_per_million, percentile, token_gaps
 from specdec.texts import ENGLISH, count, spoken, text
 

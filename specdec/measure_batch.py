@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from specdec.batch import BatchRound, BatchRun
-from specdec.measure import BatchRecord, Design, Memory, Step
+from specdec.measure import Design, Step
 from specdec.measure_device import memory_of, reset_peak
+from specdec.measure_records import BatchRecord, Memory
 from specdec.trace import Method, Settings
 
 WARM_TOKENS = 4

@@ -14,7 +14,8 @@ from typing import Any, Literal
 
 from specdec.engine import BusyError, Engine, Job, Lease, RunRequest
 from specdec.errors import SettingsError, SpecdecError
-from specdec.measure import PLAIN, Design, Measurement, Progress, Record, RunRecord, Step, carry_out
+from specdec.measure import Design, Measurement, Progress, Step, carry_out
+from specdec.measure_records import PLAIN, Record, RunRecord
 
 log = logging.getLogger(__name__)
 

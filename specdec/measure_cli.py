@@ -12,8 +12,9 @@ import sys
 from pathlib import Path
 
 from specdec.errors import SettingsError
-from specdec.measure import AT_ONCE, AUTO, Design, Measurement, Progress, carry_out
+from specdec.measure import AT_ONCE, Design, Measurement, Progress, carry_out
 from specdec.measure_analysis import Analysis, analyse
+from specdec.measure_records import AUTO
 from specdec.measure_report import show, to_csv, to_html, to_json
 from specdec.measure_store import Store
 from specdec.measure_tables import loads, records, speed

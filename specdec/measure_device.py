@@ -11,7 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from specdec.measure import Design, Measurement, Memory, Origin, Record, RunRecord, Step
+from specdec.measure import Design, Measurement, Origin, Step
+from specdec.measure_records import Memory, Record, RunRecord
 
 WEIGHTS = Path(__file__).resolve().parents[1] / "assets" / "drafters"
 

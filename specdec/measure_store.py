@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from specdec.errors import SettingsError
-from specdec.measure import BatchRecord, Design, Measurement, Memory, Origin, Record, RunRecord
+from specdec.measure import Design, Measurement, Origin
+from specdec.measure_records import BatchRecord, Memory, Record, RunRecord
 from specdec.prompt_sets import Prompt
 
 SCHEMA = 1

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from specdec.measure import Measurement, RunRecord
+from specdec.measure import Measurement
 from specdec.measure_analysis import Analysis, Figures
+from specdec.measure_records import RunRecord
 from specdec.measure_stats import Interval, cost_per_million
 
 Row = dict[str, Any]

@@ -11,9 +11,10 @@ import pytest
 
 from specdec import decoding, measure_report, measure_tables
 from specdec.errors import SettingsError
-from specdec.measure import AUTO, PLAIN, Arm, BatchRecord, Design, Measurement, Origin, RunRecord, carry_out, single_steps
+from specdec.measure import Design, Measurement, Origin, carry_out, single_steps
 from specdec.measure_analysis import analyse, verdict
 from specdec.measure_device import begin, cache_bytes, memory_of, perform_on
+from specdec.measure_records import AUTO, PLAIN, Arm, BatchRecord, RunRecord
 from specdec.measure_stats import bootstrap_median, cost_per_million, histogram_quantile, percentile, token_gaps
 from specdec.measure_store import Store, dump, load
 from specdec.prompt_sets import Prompt

@@ -12,9 +12,10 @@ import streamlit as st
 from specdec import measure_store
 from specdec.catalogue import DEFAULT_PAIR
 from specdec.errors import SettingsError, SpecdecError
-from specdec.measure import AT_ONCE, AUTO, Design, Measurement
+from specdec.measure import AT_ONCE, Design, Measurement
 from specdec.measure_analysis import Analysis, analyse
 from specdec.measure_campaign import Campaign
+from specdec.measure_records import AUTO
 from specdec.prompt_sets import PromptSet, parse, paste, shipped
 from specdec.ui import links, panels, session
 from specdec.ui.explain import literal

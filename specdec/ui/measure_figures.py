@@ -7,8 +7,9 @@ from html import escape
 from itertools import accumulate
 
 from specdec import measure_tables, theory
-from specdec.measure import AUTO, PLAIN, Arm, Measurement
+from specdec.measure import Measurement
 from specdec.measure_analysis import Analysis, Figures
+from specdec.measure_records import AUTO, PLAIN, Arm
 from specdec.texts import number, text
 from specdec.ui import charts
 from specdec.ui.charts import BONUS, KEPT, LEFT, P, Q, View
