@@ -8,25 +8,16 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-import time
 from typing import Any
 
 import uvicorn
 from starlette.requests import Request
 from starlette.responses import JSONResponse
+from waiting import WAIT, until
 
 from specdec import decoding
 from specdec.endpoint import Endpoint
 from specdec.engine import Engine, Limits, start
-
-WAIT = 20.0  # seconds after which a test gives up
-
-
-def until(condition, *, seconds: float = WAIT) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.005)
 
 
 class Gated:

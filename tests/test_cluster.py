@@ -10,7 +10,8 @@ import time
 from dataclasses import replace
 
 import pytest
-from machines import same_but_times, until
+from machines import same_but_times
+from waiting import until
 
 from specdec import remote, remote_run, wire
 from specdec.engine import BusyError, RunRequest

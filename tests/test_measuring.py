@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from sample_traces import SAMPLES
 from streamlit.testing.v1 import AppTest
+from waiting import until
 
 from specdec import engine as engine_module
 from specdec.engine import Engine
@@ -67,12 +67,11 @@ def open_page(page: str, **query) -> AppTest:
 
 
 def look_until(at: AppTest, words: str) -> None:
-    end = time.monotonic() + 20
-    while not any(words in c.value for c in at.caption):
-        assert time.monotonic() < end, [c.value for c in at.caption]
-        time.sleep(0.05)
-        at.run()
-        assert not at.exception
+    def captions() -> list[str]:
+        assert not at.run().exception
+        return [c.value for c in at.caption]
+
+    until(lambda: any(words in caption for caption in captions()), pause=0.05, said=captions)
 
 
 def chart(at: AppTest) -> dict:

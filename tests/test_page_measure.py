@@ -6,13 +6,13 @@ import dataclasses
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from streamlit.testing.v1 import AppTest
 from test_measure import PLAIN, Arm, batch, made_up
 from test_vllm_import import HISTOGRAM, RESPONSE, metrics
+from waiting import until
 
 from specdec import engine as engine_module
 from specdec.engine import Engine
@@ -65,12 +65,8 @@ def charts(at: AppTest) -> list[dict]:
 
 
 def look_until(at: AppTest, said) -> None:
-    end = time.monotonic() + 30
-    while not said(at):
-        assert time.monotonic() < end, [w.value for w in (*at.info, *at.error, *at.success)]
-        time.sleep(0.05)
-        at.run()
-        assert not at.exception
+    until(lambda: said(at.run()), pause=0.05, said=lambda: [w.value for w in (*at.info, *at.error, *at.success)])
+    assert not at.exception
 
 
 def test_the_first_picture_is_a_recorded_measurement_and_says_so():

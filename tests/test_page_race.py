@@ -7,7 +7,6 @@ import json
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,6 +15,7 @@ from sample_traces import SAMPLES
 from streamlit.testing.v1 import AppTest
 from test_page_rounds import FakeRun
 from test_race import drafted_run, other_ending, plain_run
+from waiting import until
 
 from specdec import engine as engine_module
 from specdec.engine import Engine
@@ -71,10 +71,7 @@ def counts(at: AppTest) -> list[int]:
 
 def settle(at: AppTest, condition) -> None:
     """Poll as the fragment does, until `condition(what the stage is told)` holds."""
-    end = time.monotonic() + 10
-    while not condition(stage_of(at.run())):
-        assert time.monotonic() < end, stage_of(at)
-        time.sleep(0.02)
+    until(lambda: condition(stage_of(at.run())), pause=0.02, said=lambda: stage_of(at))
     assert not at.exception
 
 

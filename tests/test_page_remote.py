@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 
 import pytest
-from machines import Machines, until
+from machines import Machines
 from streamlit.testing.v1 import AppTest
 from test_page_rounds import ROOT, SHELL, open_page, settle, stage_of
+from waiting import until
 
 from specdec import engine as engine_module
 from specdec import remote

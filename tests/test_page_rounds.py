@@ -15,6 +15,7 @@ from types import SimpleNamespace
 import pytest
 from sample_traces import SAMPLES
 from streamlit.testing.v1 import AppTest
+from waiting import until
 
 from specdec import engine as engine_module
 from specdec import metrics
@@ -96,10 +97,7 @@ def headline(at: AppTest) -> str:
 
 def settle(at: AppTest, state: str) -> None:
     """Poll as the fragment does, until the stage says `state`."""
-    end = time.monotonic() + 10
-    while stage_of(at.run())["state"] != state:
-        assert time.monotonic() < end, stage_of(at)["state"]
-        time.sleep(0.02)
+    until(lambda: stage_of(at.run())["state"] == state, pause=0.02, said=lambda: stage_of(at)["state"])
     assert not at.exception
 
 
@@ -168,9 +166,7 @@ def test_a_run_appears_round_by_round_and_ends_with_its_figures(fake):
     at = open_page()
     at.button(key="run").click().run()
     settle(at, "running")
-    end = time.monotonic() + 10
-    while len(stage_of(at.run())["rounds"]) < 2:
-        assert time.monotonic() < end
+    until(lambda: len(stage_of(at.run())["rounds"]) >= 2)
     assert stage_of(at)["kind"] == "live" and not at.button(key="stop").disabled
     fake.permits.release(10)
     settle(at, "done")
@@ -209,9 +205,7 @@ def test_while_a_run_goes_on_only_a_token_that_was_chosen_is_worked_out(fake):
 
 
 def until_round(at: AppTest) -> None:
-    end = time.monotonic() + 10
-    while not stage_of(at.run())["rounds"]:
-        assert time.monotonic() < end
+    until(lambda: stage_of(at.run())["rounds"])
 
 
 def test_who_waits_is_told_a_place_and_a_time_and_no_time_that_nobody_can_tell(fake):
@@ -236,9 +230,7 @@ def test_stop_stops_and_keeps_what_was_decoded(fake):
     at = open_page()
     at.button(key="run").click().run()
     settle(at, "running")
-    end = time.monotonic() + 10
-    while not stage_of(at.run())["rounds"]:
-        assert time.monotonic() < end
+    until(lambda: stage_of(at.run())["rounds"])
     at.button(key="stop").click().run()
     settle(at, "stopped")
     assert len(stage_of(at)["rounds"]) == 1 and headline(at)
