@@ -124,3 +124,4 @@ def test_words_beside_points_cover_neither_each_other_nor_a_point():
     # Where no side is free, a word that stands there already is left out, and only such a word.
     assert free_places([0.5] * 6, [1.0] * 6, ["head"] * 6, width=1, height=4)[4:] == ["", ""]
     assert all(free_places([0.5] * 6, [1.0] * 6, list("abcdef"), width=1, height=4))
+    assert free_places([0.5], [1.0], ["lookup"], width=1, height=4, marks=[(0.6, 1.0)]) == ["middle left"]  # a cross stands at the right

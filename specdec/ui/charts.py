@@ -102,15 +102,25 @@ def points(
     return made
 
 
-def free_places(x, y, labels: Sequence[str], *, width: float, height: float, size: tuple[int, int] = (280, 215)) -> list[str]:
+def free_places(
+    x,
+    y,
+    labels: Sequence[str],
+    *,
+    width: float,
+    height: float,
+    size: tuple[int, int] = (280, 215),
+    marks: Sequence[tuple[float, float]] = (),
+) -> list[str]:
     """Where the words of each point go so that they cover neither each other nor a point, as far as there is a free side. Where there
     is none, "" if the same words stand beside another point already, else one on which they are not cut off.
 
     width, height: of the axes, in their units, which begin at 0. size: of the plot in pixels, about; a phone has the least.
+    marks: where something else is drawn, which no words may cover.
     """
     across, up = width / size[0], height / size[1]  # axis units for a pixel
     points_at = list(zip(map(float, x), map(float, y), strict=True))
-    taken = [(px - 7 * across, px + 7 * across, py - 7 * up, py + 7 * up) for px, py in points_at]
+    taken = [(px - 7 * across, px + 7 * across, py - 7 * up, py + 7 * up) for px, py in [*points_at, *marks]]
     chosen = []
     for (px, py), label in zip(points_at, labels, strict=True):
         long, half, tall = 8 * len(label) * across, 4 * len(label) * across, 8 * up

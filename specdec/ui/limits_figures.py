@@ -29,21 +29,17 @@ def measured(runs: Mapping[str, Trace]) -> list[tuple[str, Trace, metrics.Summar
 def poor_draft(now: Inputs, runs: Mapping[str, Trace]) -> View:
     """Speed-up against α at the γ, c and checking cost of the sliders; recorded runs as points at their own α."""
     x = np.linspace(0, 1, 101)
-    chosen = now.speedup(now.draft_length, x)
+    chosen, here = now.speedup(now.draft_length, x), float(now.speedup(now.draft_length))
     best = theory.best_draft_length(x, now.cost, now.verify).speedup
     data = [
         charts.line(x, best, text("fig.best_alpha"), Q, dash="dash", hover="α %{x:.2f}: %{y:.2f}×"),
         charts.line(x, chosen, text("fig.formula_gamma", n=now.draft_length), P, width=4, hover="α %{x:.2f}: %{y:.2f}×"),
-        charts.points([now.alpha], [float(now.speedup(now.draft_length))], text("fig.here"), LEFT, symbol="x", size=14),
+        charts.points([now.alpha], [here], text("fig.here"), LEFT, symbol="x", size=14),
     ]
     top = min(8.0, max(3.0, float(now.speedup(now.draft_length, 1.0)) * 1.05))
     found = measured(runs)
     if found:
-        names = [trace.settings.drafter for _, trace, _ in found]
-        at = [s.acceptance_rate for *_, s in found], [s.speedup for *_, s in found]
-        places = charts.free_places(*at, names, width=1.02, height=top)
-        hover = [run_hover(*f) for f in found]
-        data.append(charts.points(*at, text("fig.recorded_measured"), KEPT, hover=hover, labels=names, places=places))
+        data.append(_recorded(found, [s.acceptance_rate for *_, s in found], width=1.02, height=top, mark=(now.alpha, here)))
     shape, words = charts.flat(1, text("axis.plain"), right=True)
     figure = charts.figure(
         data,
@@ -59,30 +55,29 @@ def poor_draft(now: Inputs, runs: Mapping[str, Trace]) -> View:
     return View(figure, text("alt.poor", n=now.draft_length, cost=now.cost), rows)
 
 
+def _recorded(found, x: list[float], *, width: float, height: float, mark: tuple[float, float]) -> charts.Figure:
+    """Speed-ups of recorded runs at their own x, each with its drafter's name where there is room beside the sliders' `mark`."""
+    names, speedups = [trace.settings.drafter for _, trace, _ in found], [s.speedup for *_, s in found]
+    places = charts.free_places(x, speedups, names, width=width, height=height, marks=[mark])
+    hover = [run_hover(*f) for f in found]
+    return charts.points(x, speedups, text("fig.recorded_measured"), KEPT, hover=hover, labels=names, places=places)
+
+
 def costly_draft(now: Inputs, runs: Mapping[str, Trace]) -> View:
     """Speed-up against c at the α and γ of the sliders, with the c of recorded runs marked."""
     x = np.linspace(0, 1, 101)
     chosen = theory.speedup(now.alpha, now.draft_length, x, float(now.verify(now.draft_length)))
-    best = theory.best_draft_length(now.alpha, x, now.verify).speedup
+    best, here = theory.best_draft_length(now.alpha, x, now.verify).speedup, float(now.speedup(now.draft_length))
     data = [
         charts.line(x, best, text("fig.best_c"), Q, dash="dash", hover="c %{x:.2f}: %{y:.2f}×"),
         charts.line(x, chosen, text("fig.formula_gamma", n=now.draft_length), P, width=4, hover="c %{x:.2f}: %{y:.2f}×"),
-        charts.points([now.cost], [float(now.speedup(now.draft_length))], text("fig.here"), LEFT, symbol="x", size=14),
+        charts.points([now.cost], [here], text("fig.here"), LEFT, symbol="x", size=14),
     ]
     found = measured(runs)
-    if found:
-        data.append(
-            charts.points(
-                [s.cost_coefficient for *_, s in found],
-                [s.speedup for *_, s in found],
-                text("fig.recorded_measured"),
-                KEPT,
-                hover=[run_hover(*f) for f in found],
-                labels=[trace.settings.drafter for _, trace, _ in found],
-            )
-        )
-    shape, words = charts.flat(1, text("axis.plain"))
     top = max(2.0, float(chosen[0]), float(best[0]), *(s.speedup for *_, s in found)) * 1.1
+    if found:
+        data.append(_recorded(found, [s.cost_coefficient for *_, s in found], width=1.0, height=top, mark=(now.cost, here)))
+    shape, words = charts.flat(1, text("axis.plain"))
     figure = charts.figure(
         data,
         x=text("axis.cost"),
