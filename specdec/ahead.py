@@ -19,7 +19,7 @@ from torch import Tensor
 
 from specdec.drafters import Proposal
 from specdec.judging import Verdicts
-from specdec.runner import token_ids
+from specdec.runner import sent, token_ids
 from specdec.sampling import Draws, SamplingRule, require_probabilities
 
 
@@ -46,7 +46,7 @@ class AheadDraws(Draws):
         """A round of at most `count` drafts. Draws of a round that was broken off are used again."""
         needed = 2 * count + 1  # a pick and a verdict for each draft, and the target's own token
         self._us += [self._random.random() for _ in range(needed - len(self._us))]
-        self._on_device = torch.tensor(self._us, dtype=torch.float64).to(self.device, non_blocking=True)
+        self._on_device = sent(torch.tensor(self._us, dtype=torch.float64), self.device)
         self._picks = 0
         self._totals: list[Tensor] = []
         self._marks = _Marks(self.device)

@@ -19,6 +19,7 @@ from torch import nn
 from specdec.errors import ModelError, SettingsError
 from specdec.store import Progress, silent
 
+ALIGNED = 64
 LAYERS = 10  # extra ones, spread evenly among those of the model
 
 
@@ -38,6 +39,8 @@ def add_ballast(model: Any, parameters: int, *, layers: int = LAYERS, seed: int 
     config = copy.deepcopy(model.config)
     width, attention = config.hidden_size, sum(p.numel() for p in own[0].self_attn.parameters()) + 2 * config.hidden_size
     config.intermediate_size = (parameters // layers - attention) // (3 * width)
+    if config.intermediate_size > ALIGNED:  # rows that do not begin at a round address are slow to multiply with on a GPU
+        config.intermediate_size -= config.intermediate_size % ALIGNED
     if config.intermediate_size < 1:
         raise ModelError(
             f"{parameters:,} parameters are too few for {layers} extra layers: take at least {2 * layers * attention:,}."

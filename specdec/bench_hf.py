@@ -95,7 +95,7 @@ def as_assistant(runner: Any) -> Any:
         layers, rows = runner.matrices()
         layers, rows = [tuple(map(rounded, layer)) for layer in layers], rounded(rows)  # as `kernels.drafting` does
     model.lm_head = _ReducedHead(runner, rows)
-    ones = torch.ones(shape.width)
+    ones = torch.ones(shape.width, device=rows.device)
     state = {"model.embed_tokens.weight": runner.embedding.float(), "model.norm.weight": ones}
     for index, (project, mix, gate_up, down) in enumerate(layers):
         base = f"model.layers.{index}."
@@ -108,7 +108,7 @@ def as_assistant(runner: Any) -> Any:
     state = {name: weight.contiguous() for name, weight in state.items()}
     model.load_state_dict(state, strict=False, assign=True)
     # Built without memory, so what is computed and not loaded has to be made again.
-    model.model.rotary_emb = type(model.model.rotary_emb)(config)
+    model.model.rotary_emb = type(model.model.rotary_emb)(config).to(rows.device)
     return model.eval()
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import datetime
 import platform
 import time
-from functools import lru_cache
+from dataclasses import dataclass
 from typing import Any, Callable, Generator, Iterator
 
 import torch
@@ -85,14 +85,14 @@ class Run(Iterator[Round]):
         self.shared = 1
         self._limit = min(self.settings.max_new_tokens, self._room)
         self._rule = SamplingRule.of(self.settings)
-        self._ahead = goes_ahead(pair, self.drafter)
-        self._draws = AheadDraws(self.settings.seed, pair.target.device) if self._ahead else Draws(self.settings.seed)
+        self.ahead = goes_ahead(pair, self.drafter)
+        self._draws = AheadDraws(self.settings.seed, pair.target.device) if self.ahead else Draws(self.settings.seed)
         self._recorder = Recorder(pair.texts, full=record, greedy=self._rule.greedy)
         self._sign = StopSign(stop)
         self._lengths: dict[str, AdaptiveLength] = {}  # by the drafter's way, where γ is chosen round by round
         self.way = ""  # in which the drafter drafts this round, see `Drafter.way`
         self._plain_step, self._time_plain = pair.plain_step_seconds, time_plain
-        self._verify = verify_together(pair.target, wait=not self._ahead)
+        self._verify = Verify(pair.target, wait=not self.ahead)
         feeds = 1 + self.settings.draft_length
         self.reader = PromptReader(pair, self.prompt_ids, self.drafter, verify=self._verify, feeds=feeds, check=self._sign.check)
         self._created = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
@@ -133,7 +133,7 @@ class Run(Iterator[Round]):
 
     def verifies(self, wanted: Pass) -> bool:
         """Whether `wanted` is the target's pass over the drafts, behind which a round ends."""
-        return wanted.together is self._verify
+        return wanted.together == self._verify
 
     def count_time(self, seconds: float) -> None:
         """The round that has just ended, and all that belongs to it, took so long."""
@@ -198,19 +198,19 @@ class Run(Iterator[Round]):
         self.way = self.drafter.way(self.committed)
         chooser = self._chooser()
         count = chooser.choose(room) if chooser else min(self.settings.draft_length, room)
-        if self._ahead:
+        if self.ahead:
             self._draws.begin(count)
         proposal = yield from self.drafter.steps(
             Request(self.committed, count, self._rule, self._draws, self.record, self._sign.check)
         )
         self._sign.check()
-        if self._ahead:
+        if self.ahead:
             self._draws.proposed()
         fed = [self.committed[-1], *proposal.ids]
         verify = Pass(self._verify, self.reader.target, fed, keep=len(fed))
         logits = yield verify
         verified = time.perf_counter()
-        if self._ahead:
+        if self.ahead:
             verdicts = self._draws.judge(proposal, logits=logits, rule=self._rule, eos_ids=self.pair.eos_ids)
             proposal, p, verify.seconds = verdicts.proposal, verdicts.p, verdicts.verify
             verified = time.perf_counter() - verdicts.judge
@@ -297,17 +297,18 @@ def goes_ahead(pair: Any, drafter: Drafter) -> bool:
     return getattr(device, "type", "cpu") == "cuda" and (drafter.goes_ahead or type(drafter) is Drafter)
 
 
-@lru_cache(maxsize=8)
-def verify_together(target: Any, *, wait: bool = True) -> Callable[[list[Pass]], list[Tensor]]:
-    """The target's passes, waited for; the same function for all runs over one target, so that they can share a pass."""
+@dataclass(frozen=True)
+class Verify:
+    """The target's passes, waited for. Those of all runs over one target are equal, so that they can share a pass."""
 
-    def together(passes: list[Pass]) -> list[Tensor]:
-        logits = target.together(passes)
-        if wait:
-            target.synchronize()
+    target: Any
+    wait: bool = True
+
+    def __call__(self, passes: list[Pass]) -> list[Tensor]:
+        logits = self.target.together(passes)
+        if self.wait:
+            self.target.synchronize()
         return logits
-
-    return together
 
 
 def _room(prompt_ids: list[int], context: int) -> int:

@@ -85,7 +85,9 @@ def require_memory(
 def free_memory(device: torch.device) -> int | None:
     """Bytes that a program can still get on `device`; None where the system does not tell."""
     if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
+        # What torch holds and does not use is there for the next model.
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + kept
     if device.type == "mps":
         return torch.mps.recommended_max_memory() - torch.mps.driver_allocated_memory()
     try:

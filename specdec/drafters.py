@@ -20,7 +20,7 @@ from torch import Tensor
 
 from specdec.errors import SettingsError
 from specdec.passes import Pass, drive
-from specdec.runner import CachedSequence
+from specdec.runner import CachedSequence, token_ids
 from specdec.sampling import Draws, SamplingRule, one_hot
 from specdec.trace import Settings
 
@@ -217,7 +217,7 @@ class PromptLookup(Drafter):
 
 def copied(ids: list[int], vocabulary: int, request: Request, *, begun: float) -> Proposal:
     """The proposal of tokens that were not drawn: q of [len(ids), vocabulary] is certain of each. begun: when the search was."""
-    q = one_hot(ids, vocabulary, like=torch.empty(0, device=request.draws.device))
+    q = one_hot(token_ids(ids, torch.device(request.draws.device)), vocabulary)
     seconds = time.perf_counter() - begun
     return Proposal(ids, q, [None] * len(ids), [seconds / len(ids)] * len(ids))
 

@@ -277,8 +277,10 @@ class Engine(Sessions):
         """Have the pair `name` loaded; if that fails, so do the runs that wait for it."""
         if self.pair_name == name and self.pair is not None:
             return True
-        self.pair = self.pair_name = None
+        left, self.pair, self.pair_name = self.pair is not None, None, None
         gc.unfreeze()
+        if left:  # the next pair needs its memory
+            gc.collect()
         self.state, self.message = "loading", ""
         self._report("starting PyTorch", 0, None)
         try:

@@ -21,7 +21,7 @@ from specdec.head import AttachedHead, HeadShape, rotate
 from specdec.kernels import drafting
 from specdec.passes import Pass
 from specdec.reduced import ReducedVocabulary, TargetTables, fill, read_drafter
-from specdec.runner import token_ids
+from specdec.runner import sent, token_ids
 
 
 def load_head(path: Path, target: Any) -> AttachedHeadRunner:
@@ -125,7 +125,7 @@ class AttachedHeadRunner:
             mixed.append(sequence.attend(turned[stop - 1, : shape.heads]))
             ends.append(stop - 1)
             start = stop
-        last = (stream[-1:] if len(parts) == 1 else stream[ends]) + self.mix(torch.cat(mixed))
+        last = (stream[-1:] if len(parts) == 1 else stream[sent(torch.tensor(ends), stream.device)]) + self.mix(torch.cat(mixed))
         gate, up = self.gate_up(F.rms_norm(last, width, eps=1e-6)).chunk(2, -1)
         return last + self.down(F.silu(gate) * up)
 

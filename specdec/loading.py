@@ -51,11 +51,13 @@ def measure_plain_step(runner: Runner, *, longest: float = _MEASURE_SECONDS, pro
 
 
 @torch.inference_mode()
-def measure_read_bandwidth(device: torch.device, *, size: int = 1 << 28) -> float | None:
-    """Bytes per second at which `device` reads its memory: the best of a few sums over `size` bytes, far more than caches hold.
+def measure_read_bandwidth(device: torch.device, *, size: int | None = None) -> float | None:
+    """Bytes per second at which `device` reads its memory: the best of a few sums over `size` bytes, far more than caches hold, and on
+    a GPU so many that to begin and to wait takes no time beside them.
 
     A pass reads every weight at least once, so bytes / bandwidth is the least that it can take. None where there is no room.
     """
+    size = size or (1 << 31 if device.type == "cuda" else 1 << 28)
     try:
         block = torch.ones(size // 4, device=device)
     except (RuntimeError, MemoryError):

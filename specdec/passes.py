@@ -18,7 +18,7 @@ from torch import Tensor
 class Pass:
     """One pass of a model that a run asks for; whoever drives the run has it done, alone or together with those of other runs.
 
-    together: does any number of passes that name the same function, -> one result each. sequence: the run's own. ids: tokens to
+    together: does any number of passes that name it or its equal, -> one result each. sequence: the run's own. ids: tokens to
     feed. keep: the last how many logits are wanted. layers, offset: of an early exit. features: what else is fed, for a head.
     seconds: how long it took, filled in by `perform`; passes that were done together have the same.
     """
@@ -44,7 +44,7 @@ def one_by_one(passes: list[Pass]) -> list[Tensor]:
 
 
 def perform(passes: list[Pass]) -> list[Tensor]:
-    """Do passes that name the same function, and time them."""
+    """Do passes that name the same function, or equal ones, and time them."""
     begun = time.perf_counter()
     results = passes[0].together(passes)
     seconds = time.perf_counter() - begun

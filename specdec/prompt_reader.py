@@ -17,7 +17,7 @@ from specdec.passes import Pass, drive
 class PromptReader:
     """Reads all of a prompt but its newest token, and starts the drafter on it.
 
-    verify: the target's passes, see `decoding.verify_together`. feeds: the most tokens that a later pass has. check: called before every
+    verify: the target's passes, see `decoding.Verify`. feeds: the most tokens that a later pass has. check: called before every
     pass; it raises when the run is to stop. Afterwards `target` is the run's own sequence; `seconds` is what the reading took.
     """
 

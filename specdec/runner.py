@@ -21,13 +21,18 @@ from specdec.errors import ModelError
 from specdec.passes import Pass, one_by_one
 
 
+def sent(numbers: Tensor, device: torch.device) -> Tensor:
+    """A tensor of the host on `device`. On CUDA the host does not wait: the driver takes a copy of what lies in ordinary memory."""
+    return numbers.to(device, non_blocking=device.type == "cuda")
+
+
 def token_ids(ids: Sequence[Any], device: torch.device) -> Tensor:
     """[n] on `device`. ids: n numbers, or what is on the device already and no host has seen: a tensor [n], tensors [] among the
     numbers."""
     if isinstance(ids, Tensor):
         return ids
     if all(isinstance(i, int) for i in ids):
-        return torch.tensor(ids, device=device)
+        return sent(torch.tensor(ids, dtype=torch.long), device)
     # To fill a place does not make the host wait, as copying a number does.
     return torch.stack([i if isinstance(i, Tensor) else torch.full((), i, dtype=torch.long, device=device) for i in ids])
 

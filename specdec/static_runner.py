@@ -70,6 +70,8 @@ class StaticRunner(Runner):
         self.longest, self.first_capacity = SIZES[-1], FIRST_CAPACITY
         self._free: list[Slot] = []
         self._pool: Any = None
+        self._streams: tuple[Any, Any] | None = None
+        self._retired: list[Any] = []
         self._loaded = False
 
     def check_roll_back(self) -> None:
@@ -138,6 +140,17 @@ class StaticRunner(Runner):
         if self._pool is None:
             self._pool = torch.cuda.graph_pool_handle()
         return self._pool
+
+    def capture_streams(self) -> tuple[Any, Any]:
+        """For warming up, and for capturing. This runner's own, for with its stream a graph shares the workspace of the matrix
+        products: another runner's graphs could be gone, and their workspace with them."""
+        if self._streams is None:
+            self._streams = torch.cuda.Stream(self.device), torch.cuda.Stream(self.device)
+        return self._streams
+
+    def retire(self, graphs: dict[Any, tuple[Any, Any] | None]) -> None:
+        """Keep graphs that nobody replays any more: the pool that all share, and that workspace, live as long as its graphs."""
+        self._retired += [made[0] for made in graphs.values() if made is not None]
 
     @torch.inference_mode()
     def agrees_with(self, eager: Runner) -> bool:

@@ -72,7 +72,8 @@ class Slot:
             return
         self.capacity = self.runner.bucket(tokens)
         self.runner.synchronize()  # one of them may be running
-        self.graphs.clear()
+        self.runner.retire(self.graphs)
+        self.graphs = {}
         for layer in self.cache.layers:
             if layer.keys is not None:
                 layer.keys, layer.values = (_widened(buffer, self.capacity) for buffer in (layer.keys, layer.values))
@@ -135,15 +136,20 @@ class Slot:
         """The pass as a graph, warmed up: libraries choose kernels and allocate on their first calls."""
         device = self.ids.device
         with torch.cuda.device(device):
-            side = torch.cuda.Stream(device)
-            side.wait_stream(torch.cuda.current_stream(device))
-            with torch.cuda.stream(side):
-                for _ in range(2):
-                    self._run(*key)
-            torch.cuda.current_stream(device).wait_stream(side)
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=self.runner.graph_pool(), capture_error_mode="thread_local"):
-                result = self._run(*key)
+            before = torch.cuda.current_stream(device)
+            side, captured = self.runner.capture_streams()
+            try:
+                side.wait_stream(before)
+                with torch.cuda.stream(side):
+                    for _ in range(2):
+                        self._run(*key)
+                before.wait_stream(side)
+                graph = torch.cuda.CUDAGraph()
+                pool = self.runner.graph_pool()
+                with torch.cuda.graph(graph, pool=pool, stream=captured, capture_error_mode="thread_local"):
+                    result = self._run(*key)
+            finally:  # a capture that fails does not always lead back by itself
+                torch.cuda.set_stream(before)
         return graph, result
 
 

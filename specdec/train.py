@@ -68,7 +68,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--steps", type=int, default=3, help="roll-out steps in the training of the head (default 3)")
     parser.add_argument(
-        "--rate", type=float, help="largest step of the matrices (default 0.03 for the head, 0.02 for the draft model)"
+        "--rate", type=float, help="largest step of the matrices (default 0.03)"
     )
     parser.add_argument("--slots", type=int, default=128, help="texts sampled at once (default 128)")
     parser.add_argument("--prompts", type=int, default=40, help="held-out prompts for the final figures, 0 for none (default 40)")
@@ -301,7 +301,8 @@ def _train(folder: Path, model: Any, stores: list[Any], vocabulary: Any, chosen:
         return [network(embedding[batch.ids], common)]
 
     is_head = chosen.drafter == "head"
-    plan = Plan(minutes=minutes, steps=chosen.steps if is_head else 1, rate=chosen.rate or (0.03 if is_head else 0.02))
+    # Muon takes as long as the passes over eight texts; a draft model's many matrices are worth a larger share of passes.
+    plan = Plan(minutes=minutes, steps=chosen.steps if is_head else 1, rate=chosen.rate or 0.03, texts=6 if is_head else 16)
     if chosen.start:  # what the first, cheaper half of a training is for has been learnt
         _go_on_from(network, chosen, model, vocabulary)
         plan = dataclasses.replace(plan, deep_from=0.0, variation_from=0.3, deep_every=2, drop=0.1 if is_head else 0.0)

@@ -123,7 +123,7 @@ def test_a_round_is_judged_as_on_the_host(count, vocabulary, seed, rule, one_hot
             told.append(found)
             draw_us.append(u)
     if one_hot_q and count:
-        q = one_hot(ids, vocabulary, like=logits)
+        q = one_hot(torch.tensor(ids), vocabulary)
     device.proposed()
     proposal = Proposal(ids, q, draw_us, [0.0] * count)
     p = None if rule.greedy else rule.probabilities(logits)

@@ -27,7 +27,7 @@ def test_logits_are_the_same_to_the_last_bit(family, kind, tmp_path):
     before = sum(p.numel() for p in heavy.parameters())
     places = add_ballast(heavy, 200_000, layers=3)
     added = sum(p.numel() for p in heavy.parameters()) - before
-    assert 190_000 <= added <= 200_000
+    assert 180_000 <= added <= 200_000 and heavy.model.layers[2].mlp.down_proj.weight.shape[1] % 64 == 0
     assert places == (0, 1, 3, 5, 7) and heavy.config.num_hidden_layers == 7
     kept = {"kernel_cache": tmp_path / "kernels.json"} if kind == "lean" else {}  # other kernels round otherwise
     runners = RUNNERS[kind](light, **kept), RUNNERS[kind](heavy, **kept)

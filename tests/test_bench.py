@@ -136,6 +136,20 @@ def test_our_draft_model_says_the_same_in_the_classes_of_transformers():
     assert (theirs.softmax(-1)[:, torch.isinf(ours[0])] == 0).all()
 
 
+def test_in_those_classes_it_is_all_on_the_device_of_its_weights():
+    """On "meta", the other device that every machine has."""
+    from specdec.bench_hf import as_assistant
+
+    network = SmallDraft(DraftShape(layers=2, width=32, heads=4, groups=2, inner=48, theta=10_000.0)).eval()
+    runner = SmallDraftRunner(network, TargetTables(torch.randn(80, 32), torch.ones(32), 3, 256), torch.tensor([2, 3, 5, 7]))
+    layers, rows = runner.matrices()
+    runner.matrices = lambda: ([[part.to("meta") for part in layer] for layer in layers], rows.to("meta"))
+    runner.embedding = runner.embedding.to("meta")
+    model = as_assistant(runner)
+    on = {name: str(part.device) for name, part in (*model.named_parameters(), *model.named_buffers())}
+    assert set(on.values()) == {"meta"}, on
+
+
 @pytest.mark.slow
 def test_the_arms_of_transformers_decode_what_we_decode(embedded_folder, embedded_pair):
     from specdec.bench_hf import hf_arms

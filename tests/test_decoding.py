@@ -290,6 +290,16 @@ def test_a_run_that_is_dropped_gives_back_its_caches_at_once(tiny_pair, rounds):
         gc.enable()
 
 
+def test_a_pair_that_is_dropped_gives_back_its_models():
+    """Its runs name its passes, see `Verify`: nothing else may hold them."""
+    pair = says("abcabcabc", "abdabdabd")
+    assert generate(pair, "h", GREEDY).output_text
+    target = weakref.ref(pair.target)
+    del pair
+    gc.collect()
+    assert target() is None
+
+
 def test_stop_called_between_rounds_ends_the_run_before_the_next():
     run = stream(says("abcabcabc", "abdabdabd"), "h", GREEDY)
     next(run)

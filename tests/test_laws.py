@@ -48,7 +48,7 @@ class OneTokenDrafter(Drafter):
 
     def propose(self, request: Request) -> Proposal:
         ids = [self.token] * request.count
-        q = one_hot(ids, self.vocabulary, like=torch.empty(0)) if ids else None
+        q = one_hot(torch.tensor(ids), self.vocabulary) if ids else None
         return Proposal(ids, q, [None] * len(ids), [0.0] * len(ids))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import warnings
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -161,3 +162,25 @@ def test_waits_are_counted_as_torch_reports_them(monkeypatch):
 
     assert selfcheck_cuda._waits(rounds()) == 2
     assert modes == ["warn", "default"]
+
+
+def test_what_rounding_could_spoil_is_checked_in_float32(pair, monkeypatch):
+    """Two logits within a step of bfloat16 change places with the shape of a pass, and with them which tokens top-k keeps."""
+    coarse = dataclasses.replace(pair, dtype="bfloat16")
+    names = [check.name for check in selfcheck.run(subject(coarse))]
+    assert any(name.startswith("greedy text") for name in names) and not any("sampled" in name for name in names)
+    titles = []
+    fine = {check.name: check.passed for check in selfcheck.in_float32(subject(pair), name=titles.append)}
+    assert fine["sampled tokens, draft, float32"] and fine["greedy text, draft, float32"]
+    assert all(name.endswith(", float32") for name in (*fine, *titles))
+
+
+@pytest.mark.parametrize(("step", "floor", "passed"), [(0.024, 0.02, True), (0.026, 0.02, False), (0.026, 1e-4, None)])
+def test_a_plain_step_has_a_limit_where_reading_the_weights_takes_long(pair, monkeypatch, step, floor, passed):
+    model = make_model("llama", vocabulary=16, layers=1)
+    size = 4 * sum({p.data_ptr(): p.numel() for p in model.parameters()}.values())
+    monkeypatch.setattr(selfcheck_cuda, "copy_bandwidth", lambda device: size / floor)
+    monkeypatch.setattr(selfcheck_cuda, "plain_step", lambda pair: step)
+    holder = SimpleNamespace(device="cuda", target=SimpleNamespace(model=model))
+    check = selfcheck_cuda.memory_floor(holder, limit=1.25)
+    assert check.passed is passed and check.figures["ratio"] == pytest.approx(step / floor)

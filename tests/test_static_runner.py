@@ -89,6 +89,9 @@ def test_a_text_that_outgrows_the_first_buffers(family, captures, small, graphs)
     if captures:
         assert {key[2] for slot, key in graphs} == {16, 32, 64}
         assert max(g.replays for g in graphs.values()) > 3
+        # None is destroyed while the runner lives: the others share its memory.
+        kept = [*runner._retired, *(graph for graph, _ in runner._free[0].graphs.values())]
+        assert len(kept) > len(runner._free[0].graphs) and all(any(graph is one for one in kept) for graph in graphs.values())
 
 
 def test_hidden_states_and_early_exits_of_replayed_passes(small, graphs):
