@@ -20,7 +20,7 @@ from torch import Tensor
 from specdec.drafters import Proposal
 from specdec.judging import Verdicts
 from specdec.runner import sent, token_ids
-from specdec.sampling import Draws, SamplingRule, require_probabilities
+from specdec.sampling import Draws, SamplingRule, require_numbers, require_probabilities
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,8 @@ class AheadDraws(Draws):
         source = None
         if p is None:
             accepted, token = judge_greedy(drafted, logits)
-            numbers = [accepted, token, drafted]
+            finite = logits.gather(1, logits.argmax(-1, keepdim=True)).isfinite().all()[None]
+            numbers = [accepted, token, drafted, finite]
         else:
             us = self._on_device[self._picks :]
             q = proposal.q.to(p.device) if count else p[:0]
@@ -90,6 +91,8 @@ class AheadDraws(Draws):
         record = torch.cat([part.double() for part in numbers]).tolist()  # here the host waits
         kept, token = int(record[0]), int(record[1])
         ids = [int(i) for i in record[2 : 2 + count]]
+        if p is None:
+            require_numbers(record[2 + count] == 1)
         for total in record[3 + count :]:
             require_probabilities(total)
         mass = None if p is None else record[2 + count]

@@ -16,12 +16,18 @@ from specdec.trace import Settings
 
 
 def begin(pair: Any, request: Any, stop: Callable[[], bool]) -> Carried:
-    """Raises SettingsError for a run that is sampled, and for one of another tokenizer."""
+    """Raises SettingsError for a run that is sampled, for one of another tokenizer, and for a text that no run of the pair can have
+    written: its ids come from a file or over a network, and one that has no embedding would end a GPU for everybody."""
     asked, settings = request.experiment, request.settings
     if not settings.greedy:
         raise SettingsError("The drafter can be asked again about a run at temperature 0 only: choose such a run.")
     if tuple(pair.encode(request.prompt, raw=settings.raw)) != tuple(asked.prompt_ids):
         raise SettingsError("This run was made by another pair of models: choose a run of the pair that is loaded.")
+    room = min(settings.max_new_tokens, pair.context - len(asked.prompt_ids))
+    if len(asked.output_ids) > room or not all(0 <= token < pair.vocabulary for token in asked.output_ids):
+        raise SettingsError(
+            f"This run's text cannot be read again: its ids must lie below {pair.vocabulary:,} and be no more than {max(0, room):,}."
+        )
     work = _Work(pair, asked, settings)
     return Carried(work.steps(), work.finding, stop)
 

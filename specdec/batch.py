@@ -117,8 +117,9 @@ def advance(runs: Sequence[Run]) -> list[Round | Exception | Reading | None]:
     An error of one run is no error of the others. The round notes how many had a part in it.
     """
     begun = time.perf_counter()
+    reading = {number: run for number, run in enumerate(runs) if run.finish_reason is None and not run.reader.done}
     with torch.inference_mode():
-        failed = read_on({number: run for number, run in enumerate(runs) if run.finish_reason is None and not run.reader.done})
+        failed = read_on(reading)
         begun_well = (number for number, run in enumerate(runs) if run.finish_reason is None and run.reader.done)
         going = {number: runs[number] for number in begun_well if number not in failed}
         rounds = together(going, failed)
@@ -127,8 +128,9 @@ def advance(runs: Sequence[Run]) -> list[Round | Exception | Reading | None]:
     for number, run in enumerate(runs):
         if number in rounds:
             run.count_time(seconds)
-            run.note_shared(len(going))
-            if len(going) == 1:
+            had_a_part = len(going.keys() | reading.keys())  # who only read took time, too
+            run.note_shared(had_a_part)
+            if had_a_part == 1:
                 run.remember()
             outcomes[number] = rounds[number]
         elif number in going and number not in failed or isinstance(failed.get(number), Stopped):

@@ -74,6 +74,8 @@ class Remote:
             time.sleep(LOOK)
         if self.stop():
             self.engine.stop(job)
+            while job.active:  # for a moment; a run that had not begun leaves nothing to show
+                time.sleep(LOOK)
         if not job.active and job.trace is None and job.plain_trace is None:
             self.engine.close()
             raise ModelError(job.message or "The run ended before it had begun: try again.")

@@ -177,13 +177,17 @@ class Engine(Sessions):
                         self._current = None
                         self._number()
             self._admit(name)
-            for one in self._turns.leave(lambda one: one.job.id in self._stopping):
-                self._end_served(one, "stopped")  # at once, and not when its next turn comes
+            self._let_go()
             if len(self._turns):
                 self._turns.take(self._take)
                 with self._changed:
                     self._number()
         for one in self._turns:
+            self._end_served(one, "stopped")
+
+    def _let_go(self) -> None:
+        """End those in turns that were stopped: at once, and not when their next turn comes."""
+        for one in self._turns.leave(lambda one: one.job.id in self._stopping):
             self._end_served(one, "stopped")
 
     def _next_alone(self, name: str) -> Job | None:
@@ -264,6 +268,8 @@ class Engine(Sessions):
 
     def _end_served(self, one: Served, state: JobState | None = None) -> None:
         job = one.job
+        if state == "stopped" and getattr(one.run, "finish_reason", "") is None:
+            one.run.end_stopped()  # it gives its caches back
         reason = outcomes.keep(job, one.run).finish_reason
         with self._changed:
             self._end(job, state or ("stopped" if reason == "stopped" else "done"))
@@ -354,7 +360,9 @@ class Engine(Sessions):
             self._end(job, state, message)
 
     def _note_move(self) -> None:
+        """The run that has the machine for itself made a round."""
         self._moved = time.time()
+        self._let_go()
 
 
 _shared: Engine | RemoteEngine | None = None

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from specdec.drafters import Proposal
-from specdec.sampling import Draws, residual
+from specdec.sampling import Draws, require_numbers, residual
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,9 @@ class Verdicts:
 def judge(proposal: Proposal, *, logits: Tensor, p: Tensor | None, draws: Draws, eos_ids: frozenset[int]) -> Verdicts:
     """Verdicts on n drafts. logits: the target's, [n+1, V]. p: [n+1, V] for a sampled run, None for a greedy one."""
     if p is None:
-        return _judge_greedy(proposal.ids, logits.argmax(-1).tolist(), eos_ids)
+        best = logits.argmax(-1)
+        require_numbers(bool(logits.gather(1, best[:, None]).isfinite().all()))
+        return _judge_greedy(proposal.ids, best.tolist(), eos_ids)
     us: list[float | None] = []
     positions = torch.arange(len(proposal.ids), device=p.device)
     chosen = torch.tensor(proposal.ids, dtype=torch.long, device=p.device)

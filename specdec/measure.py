@@ -60,6 +60,8 @@ class Design:
                 raise SettingsError(f"A draft length is {length!r}: take whole numbers from 1 to {MAX_DRAFT_LENGTH}, or auto.")
         if not 1 <= self.repeats <= 100:
             raise SettingsError(f"The number of repeats is {self.repeats}: take 1 to 100.")
+        if not 1 <= self.requests <= 1000:
+            raise SettingsError(f"The number of requests is {self.requests}: take 1 to 1,000.")
         for count in self.at_once:
             if not 1 <= count <= 64:
                 raise SettingsError(f"The number of requests at once is {count}: take 1 to 64.")

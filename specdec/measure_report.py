@@ -64,7 +64,7 @@ def _harmless(value: Any) -> Any:
 def to_json(measurement: Measurement, analysis: Analysis | None = None) -> str:
     """Settings, origin, every record, and the figures that follow from them."""
     analysis = analysis or analyse(measurement)
-    head, *records = (json.loads(line) for line in measure_store.dump(measurement).splitlines())
+    head, *records = (json.loads(line) for line in measure_store.dump(measurement).split("\n")[:-1])
     return json.dumps({**head, "records": records, "analysis": dataclasses.asdict(analysis)}, ensure_ascii=False, indent=1)
 
 

@@ -16,6 +16,7 @@ from specdec.errors import SettingsError
 from specdec.measure import Design, Measurement, Origin
 from specdec.measure_records import BatchRecord, Memory, Record, RunRecord
 from specdec.prompt_sets import Prompt
+from specdec.tokens import surrogate
 
 SCHEMA = 1
 
@@ -35,7 +36,7 @@ def load(text: str | bytes) -> Measurement:
             text = text.decode("utf-8")
         except UnicodeDecodeError:
             raise SettingsError("This file is no measurement: it is not text. Choose a runs.jsonl that was made here.") from None
-    lines = text.splitlines()
+    lines = text.split("\n")[: -1 if text.endswith("\n") else None]  # a prompt may hold other ends of a line
     if lines and not text.endswith("\n"):
         lines.pop()
     try:
@@ -53,6 +54,7 @@ def load(text: str | bytes) -> Measurement:
         made = Measurement(
             design=Design(prompts=prompts, **lists, **design), origin=Origin(**head["origin"]), title=str(head.get("title", ""))
         )
+        _check("title", made.title, "str")
         _check_fields(made.design)
         _check_fields(made.origin)
         records = tuple(_record(json.loads(line)) for line in lines[1:] if line.strip())
@@ -100,8 +102,10 @@ def _check_sums(record: Record) -> None:
     if record.accepted > record.judged:
         raise ValueError(f"{record.accepted} of {record.judged} accepted")
     if isinstance(record, BatchRecord):
-        if record.seconds <= 0 or record.at_once < 1:
-            raise ValueError(f"{record.at_once} requests at once in {record.seconds} s")
+        if record.seconds <= 0 or min(record.at_once, record.new_tokens, record.requests) < 1:
+            raise ValueError(f"{record.new_tokens} tokens, {record.at_once} requests at once in {record.seconds} s")
+        if not len(record.first_token_seconds) == len(record.answer_seconds) == record.requests:
+            raise ValueError(f"{len(record.first_token_seconds)} and {len(record.answer_seconds)} times of {record.requests} requests")
         return
     if record.judged > record.drafted:
         raise ValueError(f"{record.judged} of {record.drafted} drafts judged")
@@ -111,6 +115,8 @@ def _check_sums(record: Record) -> None:
         record.drafted and not record.rounds_with_drafts
     ):
         raise ValueError(f"{record.drafted} drafts in {record.rounds_with_drafts} of {len(record.round_tokens)} rounds")
+    if record.rounds_with_drafts and record.seconds_verify_drafts <= 0:
+        raise ValueError(f"{record.rounds_with_drafts} rounds with drafts, and no time of the target for them")
     if sum(record.round_tokens) != record.new_tokens:
         raise ValueError(f"{record.new_tokens} tokens, {sum(record.round_tokens)} of them in rounds")
     if record.new_tokens and (record.seconds_decode <= 0 or record.seconds_verify <= 0):
@@ -128,10 +134,15 @@ def _check(name: str, value: Any, kind: str) -> None:
     if value is None and "None" in kind:
         return
     if "int" in kind or "float" in kind:
-        if any(isinstance(v, bool) or not isinstance(v, int | float) or not 0 <= v < 1e15 for v in values):
+        wanted = int | float if "float" in kind else int
+        if any(isinstance(v, bool) or not isinstance(v, wanted) or not 0 <= v < 1e15 for v in values):
             raise ValueError(f"{name} is {str(value)[:40]}")
-    elif "str" in kind and not all(isinstance(v, str) for v in (value.values() if kind.startswith("dict") else values)):
+    elif "str" in kind and not all(_is_text(v) for v in ((*value, *value.values()) if kind.startswith("dict") else values)):
         raise ValueError(f"{name} is {str(value)[:40]}")
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and not surrogate(value)
 
 
 class Store:

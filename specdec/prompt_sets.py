@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specdec.errors import SettingsError
+from specdec.tokens import surrogate
 
 SHIPPED = Path(__file__).resolve().parents[1] / "assets" / "prompts.jsonl"
 OWN = "own"  # the kind of a prompt that names none
@@ -116,6 +117,8 @@ def _wrong(prompt: Prompt) -> str:
         return "its prompt is empty"
     if len(prompt.text) > LONGEST:
         return f"its prompt has {len(prompt.text):,} characters, {LONGEST:,} are the most"
+    if surrogate(prompt.text) or surrogate(prompt.kind):
+        return "it holds half a surrogate pair, which is no character"
     return ""
 
 
@@ -137,7 +140,7 @@ def _plain(text: str) -> Iterator[_Row]:
 
 
 def _jsonl(text: str) -> Iterator[_Row]:
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(text.split("\n"), start=1):  # a JSON text may hold other ends of a line
         if not line.strip():
             continue
         place = f"Line {number}"

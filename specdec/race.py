@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 from specdec import metrics
 from specdec.errors import TraceError
+from specdec.tokens import surrogate
 from specdec.trace import Round, Trace
 
 SCHEMA = 1
@@ -59,7 +60,7 @@ class Race:
             raise TraceError("This is no race: a race file holds a plain and a speculative run. Choose a race that was saved here.")
         if data["race"] != SCHEMA:
             raise TraceError(f"This race has format {str(data['race'])[:20]} and this version reads {SCHEMA}: make the race again.")
-        if not isinstance(title := data.get("title", ""), str):
+        if not isinstance(title := data.get("title", ""), str) or surrogate(title):
             raise TraceError("This race is damaged: its title should be a text.")
         race = cls(plain=Trace.from_dict(data.get("plain")), speculative=Trace.from_dict(data.get("speculative")), title=title)
         race.check()
@@ -251,7 +252,7 @@ def first_difference(race: Race) -> Difference | None:
     for place, ((a, a_text, in_plain), (b, b_text, in_speculative)) in enumerate(pairs):
         if a == b:
             continue
-        logits = [(math.log(p[a]), math.log(p[b])) if p.get(a) and p.get(b) else None for p in (in_plain, in_speculative)]
+        logits = [(math.log(p[a]), math.log(p[b])) if min(p.get(a, 0), p.get(b, 0)) > 0 else None for p in (in_plain, in_speculative)]
         found = Difference(
             place=place, plain=a_text, speculative=b_text, logits_plain=logits[0], logits_speculative=logits[1], tie=False
         )

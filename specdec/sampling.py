@@ -140,6 +140,12 @@ def one_hot(ids: Tensor, vocabulary: int) -> Tensor:
     return torch.zeros(len(ids), vocabulary, device=ids.device).scatter_(1, ids[:, None], 1.0)
 
 
+def require_numbers(finite: bool) -> None:
+    """Raise ModelError unless the largest logits are numbers: behind a model that overflows, they are not even in order."""
+    if not finite:
+        raise ModelError("the logits of the next token are no numbers: the model computes nonsense in this number format, take float32.")
+
+
 def require_probabilities(total: float) -> None:
     """Raise ModelError when what adds up to `total` are no probabilities, as behind a model that overflows."""
     if not 0 < total < float("inf"):

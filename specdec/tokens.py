@@ -141,6 +141,11 @@ def _incomplete(tail: bytes) -> int:
     return 0
 
 
+def surrogate(text: str) -> bool:
+    """Whether half a surrogate pair is in it: Python holds it, no file and no page does."""
+    return not text.isprintable() and any("\ud800" <= character <= "\udfff" for character in text)
+
+
 def encode_prompt(tokenizer: Any, prompt: str, *, raw: bool) -> list[int]:
     """The prompt as token ids: the chat template with one message of the user, or, `raw` or without a template, the text as it
     stands behind the token that begins every text of this tokenizer, if it has one.
@@ -150,7 +155,7 @@ def encode_prompt(tokenizer: Any, prompt: str, *, raw: bool) -> list[int]:
     """
     if not isinstance(prompt, str):
         raise SettingsError(f"The prompt is {type(prompt).__name__}: give a text.")
-    if not prompt.isprintable() and any("\ud800" <= character <= "\udfff" for character in prompt):
+    if surrogate(prompt):
         raise SettingsError("The prompt holds half a surrogate pair, which is no character: type that place again.")
     if raw or not tokenizer.chat_template:
         return _encode_raw(tokenizer, prompt)

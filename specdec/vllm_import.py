@@ -227,7 +227,7 @@ def _values(text: str, name: str) -> Iterator[Any]:
         return
     except (ValueError, RecursionError):
         pass
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(text.split("\n"), start=1):
         line = line.strip().removeprefix("data:").strip()
         if line and line != "[DONE]":
             try:

@@ -18,12 +18,13 @@ from hypothesis import strategies as st
 
 from specdec import decoding, sampling
 from specdec.ahead import AheadDraws, pick
-from specdec.decoding import generate, judge, stream
+from specdec.decoding import generate, stream
 from specdec.draft_runner import SmallDraftRunner
 from specdec.drafters import Drafter, DraftModel, EarlyExit, PromptLookup, Proposal, Request
 from specdec.errors import ModelError
 from specdec.head import AttachedHead, HeadShape
 from specdec.head_drafter import AttachedHeadRunner, HeadDrafter
+from specdec.judging import judge
 from specdec.llama import fastest_runner
 from specdec.reduced import ReducedVocabulary, TargetTables
 from specdec.runner import Runner
@@ -164,6 +165,12 @@ def test_a_model_that_overflows_is_an_error():
         device.proposed()
         with pytest.raises(ModelError, match="computes nonsense"):
             device.judge(Proposal([token], q, [u], [0.0]), logits=target.expand(2, 5), rule=rule, eos_ids=frozenset())
+    device.begin(0)
+    device.proposed()
+    with pytest.raises(ModelError, match="computes nonsense"):
+        device.judge(Proposal([], None, [], []), logits=bad, rule=SamplingRule(0.0), eos_ids=frozenset())
+    with pytest.raises(ModelError, match="computes nonsense"):
+        judge(Proposal([], None, [], []), logits=bad, p=None, draws=Draws(0), eos_ids=frozenset())
 
 
 def test_the_times_of_a_round_add_up_to_the_round():

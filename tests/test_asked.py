@@ -69,3 +69,13 @@ def test_a_sampled_run_and_another_pair_are_refused(tiny_pair):
     assert not found.fits(trace) and not found.fits(decoding.generate(pair, PROMPT, Settings(drafter="lookup", max_new_tokens=4)))
     with pytest.raises(SettingsError, match="another pair"):
         ask(pair, dataclasses.replace(greedy, prompt="Something else"))
+
+
+@pytest.mark.parametrize("ids", [(5, 2**31 - 1), tuple(range(5)) * 10])
+def test_a_text_that_no_run_can_have_written_is_refused(tiny_pair, ids):
+    """Ids come from files and over networks; one without an embedding would end a GPU for everybody."""
+    pair = tiny_pair()
+    trace = decoding.generate(pair, PROMPT, Settings(drafter="lookup", max_new_tokens=8))
+    experiment = asked.EveryPlace(prompt_ids=trace.prompt_ids, output_ids=ids)
+    with pytest.raises(SettingsError, match="cannot be read again"):
+        experiments.begin(pair, RunRequest(prompt=PROMPT, settings=trace.settings, experiment=experiment), lambda: False)

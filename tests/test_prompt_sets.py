@@ -24,6 +24,12 @@ def test_json_lines_with_bad_rows():
     assert "it is no JSON" in found.problems[0] and "its prompt is empty" in found.problems[3]
 
 
+def test_json_lines_end_at_a_line_feed_only_and_half_a_character_is_left_out():
+    found = parse('{"prompt": "a\u2028b"}\r\n{"prompt": "bad \\ud83d half"}\n'.encode(), name="my.jsonl")
+    assert found.prompts == (Prompt(OWN, "a\u2028b"),)
+    assert found.problems == ("Line 2 of my.jsonl was left out: it holds half a surrogate pair, which is no character.",)
+
+
 def test_a_table_with_a_line_break_in_it_and_a_comma_too_many():
     text = 'Kind,Prompt\ncode,"one,\ntwo"\nchat,a, b\n,three\nchat,\n'
     found = parse(("\ufeff" + text).encode(), name="my.csv")

@@ -81,11 +81,15 @@ def test_a_timed_run_has_the_machine_for_itself_and_the_others_go_on_behind_it(b
     b.permits.release(2)  # the turn that has begun
     until(lambda: alone.state == "running")
     assert [len(job.rounds) for job in jobs] == [1, 1]
-    b.permits.release(3)
+    b.engine.stop(jobs[1])
+    b.permits.release(1)
+    until(lambda: jobs[1].state == "stopped")  # and not when the other one has ended
+    assert alone.state == "running"
+    b.permits.release(2)
     until(lambda: alone.state == "done")
     assert [len(job.rounds) for job in jobs] == [1, 1] and len(alone.rounds) == 3
     b.permits.release(99)
-    until(lambda: all(job.state == "done" for job in jobs))
+    until(lambda: jobs[0].state == "done")
 
 
 def test_a_crash_is_the_message_of_one_and_a_stop_is_the_end_of_one(bench):
@@ -148,6 +152,21 @@ def test_an_error_inside_one_real_run_leaves_the_others_their_round(tiny_pair, m
     first, broken, third = advance(runs)
     assert first is runs[0].rounds[0] and third is runs[2].rounds[0] and isinstance(broken, ZeroDivisionError)
     assert runs[0].shared == 3 and runs[0].seconds > 0
+
+
+def test_who_reads_beside_a_run_shares_its_turn(tiny_pair):
+    """The reading of another prompt took a part of its time: it is no run of its own any more, and teaches nobody how fast a round is."""
+    from specdec.batch import READING, advance
+    from specdec.decoding import stream
+
+    pair = tiny_pair("llama", layers=3)
+    going, reads = (stream(pair, prompt, Settings(raw=True, drafter="lookup", max_new_tokens=9)) for prompt in ("abc", "d e f"))
+    advance([going])
+    assert going.shared == 1
+    reads.reader.piece = 1
+    outcomes = advance([going, reads])
+    assert outcomes[1] is READING or reads.shared == 2
+    assert going.shared == 2
 
 
 def test_limits_from_the_environment():

@@ -10,7 +10,6 @@ from functools import lru_cache
 import streamlit as st
 
 from specdec import measure_store
-from specdec.catalogue import DEFAULT_PAIR
 from specdec.errors import SettingsError, SpecdecError
 from specdec.measure import AT_ONCE, Design, Measurement
 from specdec.measure_analysis import Analysis, analyse
@@ -203,7 +202,7 @@ def controls() -> None:
         for problem in prompts.problems[:5]:
             st.warning(literal(problem), icon=":material/warning:")
         try:
-            design = Design(pair=DEFAULT_PAIR, prompts=prompts.prompts, **settings)
+            design = Design(pair=session.offered_pairs()[0], prompts=prompts.prompts, **settings)
             if design.total > MOST:
                 wrong = f"These are {design.total:,} runs, {MOST} are the most here: take fewer, or use the command line."
         except SettingsError as error:

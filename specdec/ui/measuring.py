@@ -63,7 +63,7 @@ class Series:
         if self.job is None and self.todo:
             (self.name, request), self.todo = self.todo[0], self.todo[1:]
             try:
-                self.job = session.lease().run(request)
+                self.job = session.submit(request)
             except SpecdecError as error:
                 self.end(str(error))
 

@@ -201,7 +201,7 @@ def draws(two: Two, *, ticks: int) -> None:
     with top[2]:
         st.button(text("residual.again"), icon=":material/casino:", key="again", on_click=_again, width="stretch")
     st.toggle(text("residual.keep"), key="keep", on_change=lambda: st.session_state.update(_turned=True))
-    st.session_state.setdefault("dice", int(st.query_params.get("dice", 1)))
+    st.session_state.setdefault("dice", int(float(st.query_params.get("dice", 1))))
     rule = mistakes.MISTAKES[name](two.p, two.q)
     counts = mistakes.simulate(rule, STEP * ticks if ticks else count, seed=st.session_state.dice)
     test = goodness.chi_square(counts, rule.wanted)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -87,9 +88,16 @@ def show(new: Shown) -> None:
     st.session_state["_shown"] = new
 
 
+def submit(request: RunRequest) -> Job:
+    """Have the engine run it, by a pair that this server offers: pages that choose none mean the one that is loaded here."""
+    if request.pair not in offered_pairs():
+        request = dataclasses.replace(request, pair=offered_pairs()[0])
+    return lease().run(request)
+
+
 def run(request: RunRequest) -> None:
     """Start a run and put it on the stage. Raises SpecdecError; then everything stays as it was."""
-    job = lease().run(request)
+    job = submit(request)
     show(Shown(kind="run", run=job.id, label=request.prompt[:80], job=job))
 
 

@@ -8,6 +8,7 @@ from specdec import metrics
 from specdec.trace import Trace
 from specdec.ui import charts
 from specdec.ui.charts import View
+from specdec.ui.explain import literal
 from specdec.ui.figures import CHART, P, Q
 from specdec.ui.run_figures import acceptance_by_place
 from specdec.ui.texts import text
@@ -75,8 +76,8 @@ def _floor_words(trace: Trace) -> str:
         floor=1e3 * floor,
         size=floor * trace.read_bandwidth / 1e6,
         bandwidth=trace.read_bandwidth / 1e9,
-        device=trace.device,
-        day=trace.created[:10],
+        device=literal(trace.device),
+        day=literal(trace.created[:10]),
     )
 
 
