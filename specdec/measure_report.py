@@ -41,8 +41,8 @@ TERMS = {
     "draft utilisation": "Accepted drafts / all drafted tokens, discarded ones included; many dashboards call it acceptance rate.",
     "tokens a round τ": "Tokens committed per pass of the target, replacement or bonus included.",
     "c and v": "Time of one draft step, and of a pass over the drafts, in plain steps of the same turn.",
-    "between tokens, between pauses": "All tokens of a round appear together, so the wait between most neighbours is 0 and a whole "
-    "round between some; pauses leave out the zeros.",
+    "between tokens, between pauses": "All tokens of a round appear together, so the wait is 0 within a round and a whole round "
+    "between two; pauses leave out the zeros.",
     "cost": "Price of a device-hour / 3600 / (tokens/s) · 10⁶, with that many requests at once.",
 }
 
