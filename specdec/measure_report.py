@@ -15,7 +15,7 @@ from typing import Any
 
 from specdec import measure_store, measure_tables
 from specdec.measure import Measurement
-from specdec.measure_analysis import Analysis, Verdict, analyse
+from specdec.measure_analysis import Analysis, Load, Verdict, analyse
 from specdec.measure_tables import Row
 
 _STYLE = """
@@ -78,6 +78,7 @@ def to_html(measurement: Measurement, analysis: Analysis | None = None, *, price
         f"<p>Measured on {escape(origin.device)} ({escape(origin.machine)}, {origin.threads} threads), "
         f"begun {escape(origin.created)}; {made}.{'' if measurement.complete else ' Stopped before its end.'}</p>",
         f'<ul class="verdicts">{"".join(map(_verdict, analysis.verdicts))}</ul>',
+        f"<p>{escape(conditions(measurement, analysis))}</p>",
         _intervals(analysis.verdicts),
         _section("Every arm, all tasks", measure_tables.speed(analysis, "")),
         _section("What the drafts were worth and what they cost", measure_tables.acceptance(analysis, "")),
@@ -98,7 +99,7 @@ def to_html(measurement: Measurement, analysis: Analysis | None = None, *, price
     parts += [
         f"<h2>What the words mean</h2><dl>{terms}</dl>",
         "<h2>To repeat it</h2><p>Every arm once for warming up, not counted; then all arms in turns on every prompt. Times are "
-        "wall-clock times in one process, one request after the other.</p>",
+        "wall-clock times in one process, one request after the other unless it says at once.</p>",
         f'<div class="wide">{_table([{"setting": k, "value": _words(v)} for k, v in settings.items()])}</div>',
         f'<h2>Prompts</h2><ol class="small">{prompts}</ol>',
         "<h2>Every record</h2><details><summary>JSON lines, to go on with or to compute with</summary>"
@@ -109,6 +110,23 @@ def to_html(measurement: Measurement, analysis: Analysis | None = None, *, price
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
         f"<title>Speculative decoding, measured</title><style>{_STYLE}</style></head><body>{''.join(parts)}</body></html>\n"
     )
+
+
+def conditions(measurement: Measurement, analysis: Analysis) -> str:
+    """What the verdicts hold for, and what is known about several requests at once, as people read it."""
+    design = measurement.design
+    way = "greedy" if design.greedy else f"temperature {design.temperature:g}"
+    said = f"For one request at a time, {way}, {measurement.origin.dtype}, answers of at most {design.new_tokens} tokens. "
+    known = [load for load in analysis.loads if load.speedup is not None]
+    if not known:
+        return said + "Several requests at once were not measured: measure them before you decide for a server (--at-once 1,2,4,8)."
+    turns = max(load.repeats for load in known)
+    best: dict[int, Load] = {}  # a measurement may have been stopped before it had them all
+    for load in sorted(known, key=lambda load: load.speedup):
+        best[load.at_once] = load
+    told = "; ".join(f"{count} at once {best[count].speedup:.2f}× ({best[count].arm.name})" for count in sorted(best))
+    told += f": the best throughput against plain decoding, from {turns} turn{'s' * (turns > 1)}, without an interval."
+    return said + f"With several, {told}"
 
 
 def _verdict(verdict: Verdict) -> str:

@@ -471,6 +471,7 @@ def test_the_report_stands_alone_and_shows_somebodys_text_as_text(design):
     made = made_up([1.5, 1.4, 1.6, 1.7])
     made = dataclasses.replace(made, design=dataclasses.replace(made.design, prompts=(wicked, *made.design.prompts[1:])))
     page = measure_report.to_html(made, price=2.0)
+    assert "For one request at a time, greedy" in page
     assert "<script" not in page and "&lt;script&gt;" in page and "<b>kind" not in page
     assert "http" not in page.replace("http-equiv", "").replace("http://www.w3.org", "")
     assert "use it, head with γ = 4" in page and "torch 2" in page and "cpu" in page
@@ -498,3 +499,16 @@ def test_on_the_command_line_with_a_bad_row_and_again(tmp_path, monkeypatch, cap
     assert "4 of 4 records are there already" in capsys.readouterr().err
     assert cli.main([*command, "--repeats", "2"]) == 2
     assert "holds another measurement (repeats 1, not 2)" in capsys.readouterr().err
+
+
+def test_what_the_verdicts_hold_for_is_said(design):
+    measurement = Measurement(design=design, origin=ORIGIN)
+    for prompt in range(3):
+        measurement = measurement.plus(run_record(PLAIN, prompt, 1.0))
+    assert "not measured: measure them before you decide for a server" in measure_report.conditions(measurement, analyse(measurement))
+    arm = Arm("head", 4)
+    loaded = dataclasses.replace(measurement, design=dataclasses.replace(design, at_once=(1, 2, 8)))  # stopped before there were two
+    for record in (batch(PLAIN, 1, 8.0), batch(arm, 1, 4.0), batch(PLAIN, 8, 2.0), batch(arm, 8, 2.5)):
+        loaded = loaded.plus(record)
+    said = measure_report.conditions(loaded, analyse(loaded))
+    assert "1 at once 2.00× (head γ = 4); 8 at once 0.80× (head γ = 4): the best throughput" in said and "from 1 turn, " in said
