@@ -146,9 +146,9 @@ def test_the_language_comes_from_the_link_and_goes_along(open_page):
 
 
 def test_no_page_chooses_a_model_or_a_folder():
-    """What is loaded is the server's business: pages name the pair of the catalogue and nothing else."""
+    """What is loaded is the server's business: pages name pairs that it offers and nothing else."""
     pairs = {ast.unparse(call["pair"]) for call in calls("pair")}
-    assert pairs <= {"DEFAULT_PAIR", "session.pair()", "request.pair", "origin.pair"}, pairs  # the last one is only said in a sentence
+    assert pairs <= {"session.offered_pairs()[0]", "offered_pairs()[0]", "session.pair()", "request.pair", "origin.pair"}, pairs  # the last one is only said in a sentence
     code = "".join(path.read_text() for folder in ("specdec/ui", "pages") for path in (ROOT / folder).glob("*.py"))
     assert not any(word in code for word in ("load_pair", "from_pretrained", "specdec.hub", "pickle", "eval(", "exec("))
 
@@ -176,3 +176,16 @@ def test_the_pair_is_one_that_the_server_offers(open_page, monkeypatch):
     finally:
         monkeypatch.undo()
         session.offered_pairs.cache_clear()
+
+
+def test_a_page_that_chooses_no_pair_means_the_one_that_is_here(monkeypatch):
+    """On a server that offers another pair than the embedded one, nobody's "measure it" takes that away from the class."""
+    from types import SimpleNamespace
+
+    from specdec.engine import RunRequest
+    from specdec.ui import session
+
+    monkeypatch.setenv("SPECDEC_PAIRS", "qwen3-4b,embedded-int8")
+    monkeypatch.setattr(session, "lease", lambda: SimpleNamespace(run=lambda request: request.pair))
+    assert session.submit(RunRequest(prompt="x")) == "qwen3-4b"
+    assert session.submit(RunRequest(prompt="x", pair="embedded-int8")) == "embedded-int8"
