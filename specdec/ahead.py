@@ -81,8 +81,7 @@ class AheadDraws(Draws):
         source = None
         if p is None:
             accepted, token = judge_greedy(drafted, logits)
-            finite = logits.gather(1, logits.argmax(-1, keepdim=True)).isfinite().all()[None]
-            numbers = [accepted, token, drafted, finite]
+            numbers = [accepted, token, drafted, logits.amax(-1).isfinite().all()[None]]
         else:
             us = self._on_device[self._picks :]
             q = proposal.q.to(p.device) if count else p[:0]

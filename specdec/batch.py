@@ -124,11 +124,11 @@ def advance(runs: Sequence[Run]) -> list[Round | Exception | Reading | None]:
         going = {number: runs[number] for number in begun_well if number not in failed}
         rounds = together(going, failed)
     seconds = time.perf_counter() - begun
+    had_a_part = len(going.keys() | reading.keys())  # who only read took time, too
     outcomes: list[Round | Exception | Reading | None] = [None] * len(runs)
     for number, run in enumerate(runs):
         if number in rounds:
             run.count_time(seconds)
-            had_a_part = len(going.keys() | reading.keys())  # who only read took time, too
             run.note_shared(had_a_part)
             if had_a_part == 1:
                 run.remember()
