@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
@@ -119,7 +119,6 @@ DRAFTERS = ("head", "head-lookup", "draft", "lookup", "early-exit")
 TRAINED = ROOT / "assets" / "drafters"
 
 
-@cache
 def offered_pairs() -> tuple[str, ...]:
     """Names of the pairs that this server offers; the first one is what the page begins with."""
     return offered(os.environ)
