@@ -34,6 +34,7 @@ class Layer(nn.Module):
     def __init__(self, shape: DraftShape):
         super().__init__()
         self.shape, self.size = shape, shape.width // shape.heads
+        self.drop = 0.0  # share of the values behind attention and inside the layer that training leaves out at random
         self.query_key_value = nn.Linear(shape.width, (shape.heads + 2 * shape.groups) * self.size, bias=False)
         self.mix = nn.Linear(shape.heads * self.size, shape.width, bias=False)
         self.gate_up = nn.Linear(shape.width, 2 * shape.inner, bias=False)
@@ -50,9 +51,12 @@ class Layer(nn.Module):
 
     def finish(self, stream: torch.Tensor, mixed: torch.Tensor) -> torch.Tensor:
         """stream and attended values [B, T, d] -> stream [B, T, d]."""
-        stream = stream + self.mix(mixed)
+        stream = stream + self.mix(self._dropped(mixed))
         gate, up = self.gate_up(unit(stream) * self.inner_gain).chunk(2, -1)
-        return stream + self.down(F.silu(gate) * up)
+        return stream + self.down(self._dropped(F.silu(gate) * up))
+
+    def _dropped(self, x: torch.Tensor) -> torch.Tensor:
+        return F.dropout(x, self.drop, self.training) if self.drop else x
 
 
 class SmallDraft(nn.Module):
@@ -63,6 +67,16 @@ class SmallDraft(nn.Module):
         self.shape = shape
         self.layers = nn.ModuleList(Layer(shape) for _ in range(shape.layers))
         self.final_gain = nn.Parameter(torch.ones(shape.width))
+
+    @property
+    def drop(self) -> float:
+        """Of all layers; see `Layer`."""
+        return self.layers[0].drop
+
+    @drop.setter
+    def drop(self, share: float) -> None:
+        for layer in self.layers:
+            layer.drop = share
 
     def angles(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """cos and sin [T, head size]."""
@@ -94,8 +108,18 @@ class SmallDraft(nn.Module):
         return self.state(stream)
 
 
-def adopt_layer(layer: Layer, weights: dict[str, torch.Tensor], index: int) -> None:
-    """Copy layer `index` of a Llama state dict (names as in transformers)."""
+def grown(weights: dict[str, torch.Tensor], old: int, new: int) -> dict[str, torch.Tensor]:
+    """Names of the weights of a draft with `old` layers in one with `new`: the last layer stays the last one. What stands between
+    them is missing; see `adopt_layer`.
+    """
+    last = f"layers.{old - 1}."
+    return {f"layers.{new - 1}.{name.removeprefix(last)}" if name.startswith(last) else name: w for name, w in weights.items()}
+
+
+def adopt_layer(layer: Layer, weights: dict[str, torch.Tensor], index: int, *, silent: bool = False) -> None:
+    """Copy layer `index` of a Llama state dict (names as in transformers). silent: its outputs are zero at first, so that layers
+    that have been trained around it say what they said.
+    """
     base = f"model.layers.{index}."
     with torch.no_grad():
         layer.query_key_value.weight.copy_(torch.cat([weights[f"{base}self_attn.{name}_proj.weight"].float() for name in "qkv"]))
@@ -104,3 +128,6 @@ def adopt_layer(layer: Layer, weights: dict[str, torch.Tensor], index: int) -> N
         layer.down.weight.copy_(weights[base + "mlp.down_proj.weight"].float())
         layer.attention_gain.copy_(weights[base + "input_layernorm.weight"].float())
         layer.inner_gain.copy_(weights[base + "post_attention_layernorm.weight"].float())
+        if silent:
+            layer.mix.weight.zero_()
+            layer.down.weight.zero_()

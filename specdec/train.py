@@ -66,6 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--start", type=Path, help="a weight file to go on from, for instance the shipped one; its vocabulary is taken too"
     )
+    parser.add_argument("--layers", type=int, default=3, choices=(2, 3, 4), help="of the draft model (default 3)")
     parser.add_argument("--steps", type=int, default=3, help="roll-out steps in the training of the head (default 3)")
     parser.add_argument(
         "--rate", type=float, help="largest step of the matrices (default 0.03)"
@@ -240,21 +241,31 @@ def _read_start(chosen: argparse.Namespace, model: Any) -> Any:
 
 
 def _go_on_from(network: Any, chosen: argparse.Namespace, model: Any, vocabulary: Any) -> None:
-    """Fill `network` from the weight file of `--start`."""
+    """Fill `network` from the weight file of `--start`; a draft model with fewer layers gets new ones in front of its last."""
     from specdec.reduced import fill
+    from specdec.small_draft import adopt_layer, grown
 
     start = _read_start(chosen, model)
     if start.vocabulary.tolist() != vocabulary.tolist():
         raise SettingsError(
             f"--start {chosen.start} drafts other tokens than the features in --folder were made for: give another folder."
         )
-    if start.shape != json.loads(json.dumps(dataclasses.asdict(network.shape))):
+    shape = json.loads(json.dumps(dataclasses.asdict(network.shape)))
+    old, new = start.shape.get("layers", 0), shape.get("layers", 0)
+    if 0 < old < new:
+        kept = grown(start.weights, old, new)
+        target, depth = model.state_dict(), model.config.num_hidden_layers
+        for number in range(old - 1, new - 1):
+            adopt_layer(network.layers[number], target, round(depth * number / (new - 1)), silent=True)
+        whole = {name: kept.get(name, weight) for name, weight in network.state_dict().items()}
+        start = dataclasses.replace(start, shape=start.shape | {"layers": new}, weights=whole)
+    if start.shape != shape:
         raise SettingsError(f"--start {chosen.start} has another shape than the network to be trained: train without it.")
     fill(network, start, name=chosen.start.name)
 
 
-def make_network(kind: str, model: Any, taps: tuple[int, ...]) -> Any:
-    """An untrained head (random) or draft model (first and last layer of the target) for `model`."""
+def make_network(kind: str, model: Any, taps: tuple[int, ...], layers: int = 3) -> Any:
+    """An untrained head (random) or draft model (layers of the target, evenly spread from the first to the last) for `model`."""
     import torch
 
     from specdec.head import AttachedHead, HeadShape
@@ -272,10 +283,10 @@ def make_network(kind: str, model: Any, taps: tuple[int, ...]) -> Any:
     if kind == "head":
         network: Any = AttachedHead(HeadShape(taps=taps, **sizes))
     else:
-        network = SmallDraft(DraftShape(layers=2, **sizes))
-        weights = model.state_dict()
-        for layer, index in zip(network.layers, (0, config.num_hidden_layers - 1), strict=True):
-            adopt_layer(layer, weights, index)
+        network = SmallDraft(DraftShape(layers=layers, **sizes))
+        weights, last = model.state_dict(), config.num_hidden_layers - 1
+        for number, layer in enumerate(network.layers):
+            adopt_layer(layer, weights, round(last * number / max(1, layers - 1)))
     with torch.no_grad():
         network.final_gain.copy_(model.model.norm.weight)
     return network.to(model.device)
@@ -289,7 +300,7 @@ def _train(folder: Path, model: Any, stores: list[Any], vocabulary: Any, chosen:
 
     library = Library(stores)
     embedding = model.get_input_embeddings().weight.detach()
-    network = make_network(chosen.drafter, model, stores[0].taps)
+    network = make_network(chosen.drafter, model, stores[0].taps, chosen.layers)
     common_taps = stores[0].meta["beginning"].float().to(model.device)
     common = embedding[torch.from_numpy(stores[0].corpus.text(0)[: stores[0].common]).to(model.device)]
 
@@ -305,7 +316,7 @@ def _train(folder: Path, model: Any, stores: list[Any], vocabulary: Any, chosen:
     plan = Plan(minutes=minutes, steps=chosen.steps if is_head else 1, rate=chosen.rate or 0.03, texts=6 if is_head else 16)
     if chosen.start:  # what the first, cheaper half of a training is for has been learnt
         _go_on_from(network, chosen, model, vocabulary)
-        plan = dataclasses.replace(plan, deep_from=0.0, variation_from=0.3, deep_every=2, drop=0.1 if is_head else 0.0)
+        plan = dataclasses.replace(plan, deep_from=0.0, variation_from=0.3, deep_every=2, drop=0.1)
     rows = embedding[torch.from_numpy(vocabulary).to(model.device)].contiguous()
     trainer = Trainer(
         network,

@@ -381,6 +381,46 @@ def test_all_the_way_from_nothing_to_figures_and_on_from_there(target, tmp_path,
     assert "going on after" in capsys.readouterr().out
 
 
+def test_a_draft_model_that_grows_says_at_first_what_it_said(target, tmp_path):
+    from types import SimpleNamespace
+
+    from specdec.train import _go_on_from, make_network, write_weights
+
+    model, _ = target
+    vocabulary, small = np.arange(40), make_network("draft", model, (1,), layers=2).eval()
+    with torch.no_grad():
+        for weight in small.parameters():
+            weight += 0.05 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(weight.numel()))
+    path = write_weights(small, vocabulary, model, tmp_path / "draft.safetensors", kind="draft")
+    large = make_network("draft", model, (1,), layers=4).eval()
+    _go_on_from(large, SimpleNamespace(start=path, drafter="draft", folder=tmp_path), model, vocabulary)
+    tokens, common = torch.randn(2, 7, 32), torch.randn(3, 32)
+    for one in (small, large):
+        one.half().float()  # as stored
+    assert torch.allclose(large(tokens, common), small(tokens, common), atol=1e-4)
+    assert all(float(layer.gate_up.weight.detach().abs().sum()) > 0 for layer in large.layers)  # the new ones are no dead ends
+    with pytest.raises(SettingsError, match="has another shape"):
+        _go_on_from(make_network("draft", model, (1,), layers=1), SimpleNamespace(start=path, drafter="draft", folder=tmp_path), model, vocabulary)
+
+
+def test_values_are_left_out_in_training_only(target):
+    from specdec.train import make_network
+
+    network = make_network("draft", target[0], (1,))
+    tokens, common = torch.randn(1, 5, 32), torch.randn(2, 32)
+    whole = network(tokens, common)
+    network.drop = 0.5
+    assert not torch.allclose(network(tokens, common), whole)
+    network.eval()
+    assert torch.equal(network(tokens, common), whole)
+
+
+def test_a_checkpoint_of_another_network_is_told(library, target, tmp_path):
+    linear_trainer(library, target, tmp_path / "run").save()
+    with pytest.raises(SettingsError, match="checkpoint.pt"):
+        Trainer(torch.nn.Linear(32, 31), None, torch.zeros(3, 32), torch.ones(32), tmp_path / "run", plan=Plan(minutes=1), with_taps=True)
+
+
 def test_the_taps_of_the_embedded_target():
     assert taps_for(30) == TAPS == (3, 14, 24, 30)
     assert taps_for(3) == (1, 2, 3) and taps_for(1) == (1,)

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from specdec.errors import SettingsError
 from specdec.training.features import Library
 from specdec.training.muon import Muon
 
@@ -102,7 +103,7 @@ class Plan:
 
     rate: Muon's step at full size. texts: in an update. deep_from: before it one roll-out step, from then on `steps`; in every
     `deep_every`-th update only until the rates fall, for the first draft is judged most often and costs least. drop: share of the
-    head's values that are left out, against learning the texts by heart.
+    values that are left out, against learning the texts by heart.
     variation_from: from then on `variation` of the loss is −Σ min(p, q), the acceptance probability itself. decay_from: from
     then on the rates fall to 0.
     """
@@ -161,8 +162,13 @@ class Trainer:
         self.folder.mkdir(parents=True, exist_ok=True)
         if (path := self.folder / "checkpoint.pt").exists():
             saved = torch.load(path, weights_only=True, map_location=rows.device)
-            for part, name in ((network, "network"), (self.muon, "muon"), (self.adam, "adam")):
-                part.load_state_dict(saved[name])
+            try:
+                for part, name in ((network, "network"), (self.muon, "muon"), (self.adam, "adam")):
+                    part.load_state_dict(saved[name])
+            except (RuntimeError, ValueError) as error:  # names or shapes differ
+                raise SettingsError(
+                    f"{path} is of a network with other sizes: move it away, or ask for the sizes it was trained with (--layers)."
+                ) from error
             self.spent, self.seen, self.updates = saved["spent"], saved["seen"], saved["updates"]
 
     @property
