@@ -15,7 +15,7 @@ from torch import Tensor
 
 from specdec.errors import ModelError, PairError
 from specdec.head import rotate
-from specdec.kernels import drafting
+from specdec.kernels import drafting, drafting_bytes
 from specdec.passes import Pass
 from specdec.reduced import ReducedVocabulary, TargetTables, fill, read_drafter
 from specdec.runner import token_ids
@@ -64,6 +64,7 @@ class SmallDraftRunner:
         self.cos, self.sin = network.angles(torch.arange(512, device=self.device))
         self.parameters_read = sum(w.numel() for layer in weights for w in layer) + rows.numel()
         self.parameters = self.parameters_read
+        self.weight_bytes = drafting_bytes(self.parameters, self.device)
 
     def matrices(self) -> tuple[list[tuple[Tensor, Tensor, Tensor, Tensor]], Tensor]:
         """Weights [out, in] of each layer (queries with keys and values, mix, gate with up, down) and the output rows [n, d] of the draft

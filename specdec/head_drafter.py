@@ -18,7 +18,7 @@ from torch import Tensor
 from specdec.drafters import NOTHING, Drafter, Proposal, Request
 from specdec.errors import ModelError, PairError
 from specdec.head import AttachedHead, HeadShape, rotate
-from specdec.kernels import drafting
+from specdec.kernels import drafting, drafting_bytes
 from specdec.passes import Pass
 from specdec.reduced import ReducedVocabulary, TargetTables, fill, read_drafter
 from specdec.runner import sent, token_ids
@@ -73,6 +73,7 @@ class AttachedHeadRunner:
         self._angles = head.angles
         self.parameters = sum(weight.numel() for weight in head.parameters())
         self.parameters_read = sum(w.numel() for w in weights.values())
+        self.weight_bytes = drafting_bytes(self.parameters_read + head.fuse.weight.numel(), device)
 
     def rotary(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
         """cos and sin [stop − start, 1, size] of the slots."""

@@ -116,6 +116,11 @@ def drafting(weight: Tensor) -> Product:
     return lambda x: x @ stored
 
 
+def drafting_bytes(count: int, device: torch.device) -> int:
+    """What `count` weights of a drafter take, see `drafting`."""
+    return count * (2 if device.type == "cpu" else 4)
+
+
 def product(plan: str, weight: Tensor) -> Product:
     """The product with `weight` [out, in] by `plan`: the name of a kernel, or one for each band, joined by slashes."""
     names = plan.split("/")

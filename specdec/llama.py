@@ -87,6 +87,14 @@ class LlamaRunner(Runner):
         return None
 
     @property
+    def weight_bytes(self) -> int:
+        """Of all weights as they are held. Where that is in fewer bits, rows of the embedding are still looked up in those of the model."""
+        short = {"int8": 1, "float16": 2}.get(self.held or self.weights)
+        if short is None:
+            return self.parameters * self.dtype.itemsize
+        return self.parameters * short + self.embedding.numel() * self.dtype.itemsize
+
+    @property
     def device(self) -> torch.device:
         return self.embedding.device
 

@@ -17,7 +17,7 @@ from specdec.measure_stats import Interval, bootstrap_median, cost_per_million, 
 from specdec.texts import ENGLISH, count, spoken, text
 
 ALL = ""  # the "kind" of figures over all kinds
-FEWEST = 3  # prompts below which no verdict is given
+FEWEST = 6  # prompts below which no verdict is given: the interval of fewer holds the true median too seldom, see `bootstrap_median`
 SHARES = (0.5, 0.9, 0.99)
 
 Percentiles = tuple[float, float, float]
@@ -28,10 +28,12 @@ class Figures:
     """One arm on the prompts of one kind (ALL: on all). None where nothing can be said.
 
     speedup: seconds per token of the complete answer, plain / this arm, within each turn. tokens_per_second: of decoding.
-    acceptance_rate α, utilisation, mean_acceptance_length τ and mean_draft_length: sums over all runs, divided. cost_coefficient c,
-    verify_ratio v: against the plain step of the same turn, median. gaps: between one visible token and the next, P50, P90, P99;
-    pauses: between two moments at which something appears. same_text: runs that wrote what plain decoding wrote, of how many that
-    can be compared.
+    slower, slowest: how many prompts took longer than plain decoding, and the lowest speed-up of one. served_per_second: all tokens /
+    all seconds, reading the prompt included. acceptance_rate α, utilisation, mean_acceptance_length τ and mean_draft_length: sums over
+    all runs, divided. drafting_share s: rounds with drafts / rounds; cost_coefficient c, verify_ratio v, of the rounds with drafts:
+    against the plain step of the same turn, median. gaps: between one visible token and the next, P50, P90, P99; pauses: between two
+    moments at which something appears. same_text: runs that wrote what plain decoding wrote, of how many that can be compared; None
+    where tokens are drawn.
     """
 
     arm: Arm
@@ -39,7 +41,10 @@ class Figures:
     prompts: int
     runs: int
     speedup: Interval | None
+    slower: int | None
+    slowest: float | None
     tokens_per_second: Interval | None
+    served_per_second: float | None
     first_token: Interval | None
     answer: Interval | None
     acceptance_rate: float | None
@@ -47,6 +52,7 @@ class Figures:
     mean_acceptance_length: float | None
     accepted_per_round: float | None
     mean_draft_length: float | None
+    drafting_share: float | None
     cost_coefficient: float | None
     verify_ratio: float | None
     predicted_speedup: float | None
@@ -110,10 +116,13 @@ class Verdict:
         if found is None or self.best is None:
             return text("said.none")
         prompts = count("said.prompts", found.count)
+        if self.figures is not None and self.figures.slower:
+            prompts = text("said.slower", prompts=prompts, slower=self.figures.slower)
         range_ = text("said.range", low=found.low, high=found.high, prompts=prompts)
         values = {"speed": found.value, "arm": self.best.name, "range": range_}
         if found.count < FEWEST:
-            return text("said.few", speed=found.value, arm=self.best.name, prompts=prompts, fewest=FEWEST)
+            few = count("said.prompts", found.count)
+            return text("said.few", speed=found.value, arm=self.best.name, prompts=few, fewest=FEWEST)
         if self.use:
             return text("said.use", drafter=self.best.drafter, length=self.best.length_name, speed=found.value, range=range_)
         if self.use is False:
@@ -143,12 +152,12 @@ def analyse(measurement: Measurement) -> Analysis:
     for kind in kinds:
         numbers = {i for i, p in enumerate(design.prompts) if kind in (ALL, p.kind)}
         own = [r for r in runs if r.prompt in numbers]
-        figures += [_figures(arm, kind, own) for arm in design.arms if any(r.arm == arm for r in own)]
+        figures += [_figures(arm, kind, own, greedy=design.greedy) for arm in design.arms if any(r.arm == arm for r in own)]
     verdicts = tuple(verdict(kind, [f for f in figures if f.kind == kind]) for kind in kinds)
     return Analysis(tuple(figures), verdicts, _loads(measurement.batches))
 
 
-def _figures(arm: Arm, kind: str, runs: Sequence[RunRecord]) -> Figures:
+def _figures(arm: Arm, kind: str, runs: Sequence[RunRecord], *, greedy: bool) -> Figures:
     own = [r for r in runs if r.arm == arm]
     turns = {(r.prompt, r.repeat): r for r in runs if r.arm == PLAIN and r.new_tokens}
     paired = [(r, turns[r.prompt, r.repeat]) for r in own if (r.prompt, r.repeat) in turns and r.new_tokens]
@@ -159,19 +168,23 @@ def _figures(arm: Arm, kind: str, runs: Sequence[RunRecord]) -> Figures:
     ratio = _median([r.seconds_verify_drafts / r.rounds_with_drafts / _step(plain) for r, plain in paired if r.rounds_with_drafts])
     gaps = [g for r in own for g in token_gaps(r.round_seconds, r.round_tokens)]
     pauses = [s for r in own for s, n in zip(r.round_seconds[1:], r.round_tokens[1:], strict=True) if n]
+    with_drafts, seconds = sum(r.rounds_with_drafts for r in own), sum(r.seconds_total for r in own)
+    share = with_drafts / rounds if rounds else None
     predicted = None
     if alpha is not None and cost is not None and ratio is not None:
-        predicted = theory.speedup(alpha, drafted / max(1, sum(r.rounds_with_drafts for r in own)), cost, ratio)
+        predicted = theory.speedup(alpha, drafted / with_drafts, cost, ratio, drafting_share=share)
+    speedups = {}
+    if arm != PLAIN:
+        speedups = _medians([(r.prompt, (plain.seconds_total / plain.new_tokens) / (r.seconds_total / r.new_tokens)) for r, plain in paired])
     return Figures(
         arm=arm,
         kind=kind,
         prompts=len({r.prompt for r in own}),
         runs=len(own),
-        speedup=_by_prompt(
-            [(r.prompt, (plain.seconds_total / plain.new_tokens) / (r.seconds_total / r.new_tokens)) for r, plain in paired]
-        )
-        if arm != PLAIN
-        else None,
+        speedup=bootstrap_median([*speedups.values()]),
+        slower=sum(value < 1 for value in speedups.values()) if speedups else None,
+        slowest=min(speedups.values(), default=None),
+        served_per_second=tokens / seconds if seconds else None,
         tokens_per_second=_by_prompt([(r.prompt, r.new_tokens / r.seconds_decode) for r in own if r.seconds_decode]),
         first_token=_by_prompt([(r.prompt, r.seconds_to_first_token) for r in own if r.new_tokens]),
         answer=_by_prompt([(r.prompt, r.seconds_total) for r in own]),
@@ -180,6 +193,7 @@ def _figures(arm: Arm, kind: str, runs: Sequence[RunRecord]) -> Figures:
         mean_acceptance_length=tokens / rounds if rounds else None,
         accepted_per_round=accepted / rounds if rounds else None,
         mean_draft_length=drafted / rounds if rounds else None,
+        drafting_share=share if arm != PLAIN else None,
         cost_coefficient=cost,
         verify_ratio=ratio,
         predicted_speedup=predicted,
@@ -190,7 +204,7 @@ def _figures(arm: Arm, kind: str, runs: Sequence[RunRecord]) -> Figures:
         seconds_other=sum(max(0.0, r.seconds_decode - r.seconds_draft - r.seconds_verify - r.seconds_judge) for r in own),
         gaps=_percentiles(gaps),
         pauses=_percentiles(pauses),
-        same_text=(sum(r.text == plain.text for r, plain in paired), len(paired)) if arm != PLAIN and paired else None,
+        same_text=(sum(r.text == plain.text for r, plain in paired), len(paired)) if greedy and arm != PLAIN and paired else None,
         memory=_most(own),
     )
 
@@ -206,8 +220,15 @@ def _median(values: Sequence[float]) -> float | None:
 
 def _by_prompt(values: Sequence[tuple[int, float]]) -> Interval | None:
     """values: (prompt, value) of each run. Repeats are brought together first."""
-    prompts = dict.fromkeys(p for p, _ in values)
-    return bootstrap_median([statistics.median([v for p, v in values if p == prompt]) for prompt in prompts])
+    return bootstrap_median([*_medians(values).values()])
+
+
+def _medians(values: Sequence[tuple[int, float]]) -> dict[int, float]:
+    """values: (prompt, value) of each run -> prompt -> the median of its repeats."""
+    repeats: dict[int, list[float]] = {}
+    for prompt, value in values:
+        repeats.setdefault(prompt, []).append(value)
+    return {prompt: statistics.median(own) for prompt, own in repeats.items()}
 
 
 def _percentiles(values: Sequence[float]) -> Percentiles | None:
@@ -269,9 +290,9 @@ def _cause(figures: Figures) -> str:
     cost, ratio, tokens = figures.cost_coefficient, figures.verify_ratio, figures.mean_acceptance_length
     if cost is None or ratio is None or tokens is None:
         return text("said.cause.nothing")
-    length = figures.mean_draft_length or figures.arm.draft_length
-    saved = {"c": length * cost, "v": ratio - 1}
+    share, drafted = figures.drafting_share or 0.0, figures.mean_draft_length or 0.0  # per round, those without drafts included
+    saved = {"c": drafted * cost, "v": share * (ratio - 1)}
     worst = max(saved, key=saved.get)
-    if tokens <= length * cost + ratio - saved[worst]:
+    if tokens <= 1 + sum(saved.values()) - saved[worst]:
         return text("said.cause.alpha", alpha=figures.acceptance_rate, tokens=tokens)
     return text("said.cause.c", cost=cost) if worst == "c" else text("said.cause.v", ratio=ratio)

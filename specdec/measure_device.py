@@ -86,17 +86,22 @@ def perform_on(pair: Any, design: Design, *, stop: Callable[[], bool] = lambda: 
 
 def memory_of(pair: Any, drafter: str, *, tokens: int) -> Memory:
     """Since the last `reset_peak`. tokens: that are in the caches at the end, of all requests together."""
-    width = _width(pair.target)
-    weights = pair.target.parameters * width
+    weights = _weight_bytes(pair.target)
     cache = cache_bytes(pair.target)
     if drafter == "draft" and pair.draft is not None:
-        weights += pair.draft.parameters * _width(pair.draft)
+        weights += _weight_bytes(pair.draft)
         cache = _sum(cache, cache_bytes(pair.draft))
     elif drafter in pair.attached:
         maker = pair.attached[drafter]
-        weights += getattr(maker, "parameters", 0) * 4
-        cache = _sum(cache, cache_bytes(getattr(maker, "runner", None)))
+        runner = getattr(maker, "runner", None)
+        weights += getattr(runner, "weight_bytes", 0)
+        cache = _sum(cache, cache_bytes(runner))
     return Memory(peak=peak(pair), weights=weights, cache=None if cache is None else cache * tokens)
+
+
+def _weight_bytes(runner: Any) -> int:
+    """As the runner says it holds them, else every weight in its number format."""
+    return getattr(runner, "weight_bytes", None) or runner.parameters * _width(runner)
 
 
 def cache_bytes(runner: Any) -> int | None:

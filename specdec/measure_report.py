@@ -35,6 +35,8 @@ pre { white-space: pre-wrap; overflow-wrap: anywhere; } dt { font-weight: 600; }
 TERMS = {
     "speed-up": "Seconds per token of the complete answer, plain decoding / this arm, same prompt and repeat; the median over the "
     "prompts. The interval is where 95 % of the medians lie when the prompts are drawn again (bootstrap).",
+    "slower than plain, slowest prompt": "How many prompts took longer than with plain decoding, and the speed-up of the worst one: a "
+    "median does not show them.",
     "first token, complete answer": "From the start of a request to its first token, and to its last; the prefill is in both. "
     "What every chat begins with is read once and kept, for plain requests as for speculative ones.",
     "acceptance rate α": "Accepted drafts / judged drafts (accepted and rejected ones), the α of the formulas.",

@@ -22,6 +22,8 @@ def speed(analysis: Analysis, kind: str) -> list[Row]:
             "speed-up (×)": _value(f.speedup),
             "from": _bound(f.speedup, "low"),
             "to": _bound(f.speedup, "high"),
+            "slower than plain (prompts)": f.slower,
+            "slowest prompt (×)": f.slowest,
             "decoding (tokens/s)": _value(f.tokens_per_second),
             "first token (ms)": _value(f.first_token, MS),
             "complete answer (s)": _value(f.answer),
@@ -41,6 +43,7 @@ def acceptance(analysis: Analysis, kind: str) -> list[Row]:
             "acceptance rate α": f.acceptance_rate,
             "draft utilisation": f.utilisation,
             "drafted a round": f.mean_draft_length,
+            "rounds with drafts": f.drafting_share,
             "tokens a round τ": f.mean_acceptance_length,
             "accepted a round": f.accepted_per_round,
             "draft step c (plain steps)": f.cost_coefficient,
@@ -111,8 +114,8 @@ def loads(analysis: Analysis, price: float) -> list[Row]:
 
 
 def cost_alone(figures: Figures, price: float) -> float | None:
-    """Of a million output tokens with one request after the other: from the median speed of decoding."""
-    return cost_per_million(price, figures.tokens_per_second.value) if figures.tokens_per_second else None
+    """Of a million output tokens with one request after the other, reading the prompts included."""
+    return cost_per_million(price, figures.served_per_second) if figures.served_per_second else None
 
 
 def records(measurement: Measurement) -> list[Row]:

@@ -56,9 +56,22 @@ def expected_tokens_by_position(rates: ArrayLike) -> Number:
     return _back(1 + np.cumprod(np.atleast_1d(rates), axis=-1).sum(axis=-1))
 
 
-def speedup(alpha: ArrayLike, draft_length: ArrayLike, cost_coefficient: ArrayLike, verify_ratio: ArrayLike = 1.0) -> Number:
-    """S = E / (γ·c + v), plain wall-clock time / speculative wall-clock time (Theorem 3.8, there with v = 1)."""
-    return _back(expected_tokens(alpha, draft_length) / round_cost(draft_length, cost_coefficient, verify_ratio))
+def speedup(
+    alpha: ArrayLike,
+    draft_length: ArrayLike,
+    cost_coefficient: ArrayLike,
+    verify_ratio: ArrayLike = 1.0,
+    *,
+    drafting_share: ArrayLike = 1.0,
+) -> Number:
+    """S = E / (γ·c + v), plain wall-clock time / speculative wall-clock time (Theorem 3.8, there with v = 1).
+
+    drafting_share: s, share of the rounds that have drafts; the others are plain steps, one token in the time of one:
+    (s·E + 1 − s) / (s·(γ·c + v) + 1 − s).
+    """
+    share = _rate("share of rounds with drafts", drafting_share)
+    tokens = share * expected_tokens(alpha, draft_length) + 1 - share
+    return _back(tokens / (share * round_cost(draft_length, cost_coefficient, verify_ratio) + 1 - share))
 
 
 def round_cost(draft_length: ArrayLike, cost_coefficient: ArrayLike, verify_ratio: ArrayLike = 1.0) -> Number:

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as configure
 from hypothesis import strategies as st
 from streamlit.testing.v1 import AppTest
-from test_measure import made_up
+from made_up_measurements import made_up
 from test_race import drafted_run, plain_run
 from test_vllm_import import metrics as counters
 from waiting import until

@@ -1,4 +1,4 @@
-"""A measurement before adopting it: its arithmetic by hand, its figures again from the traces, its order, stop and resume."""
+"""A measurement before adopting it: its order, stop and resume, its files, its report, and what is measured on a real pair."""
 
 from __future__ import annotations
 
@@ -6,268 +6,23 @@ import dataclasses
 import json
 import math
 
-import numpy as np
 import pytest
+from made_up_measurements import DESIGN, ORIGIN, PROMPTS, batch, made_up, run_record
 
-from specdec import decoding, measure_report, measure_tables
+from specdec import measure_report, measure_tables
 from specdec.errors import SettingsError
-from specdec.measure import Design, Measurement, Origin, carry_out, single_steps
-from specdec.measure_analysis import analyse, verdict
+from specdec.measure import Design, Measurement, carry_out, single_steps
+from specdec.measure_analysis import analyse
 from specdec.measure_device import begin, cache_bytes, memory_of, perform_on
-from specdec.measure_records import AUTO, PLAIN, Arm, BatchRecord, RunRecord
+from specdec.measure_records import AUTO, PLAIN, Arm
 from specdec.measure_report import to_json
-from specdec.measure_stats import bootstrap_median, cost_per_million, histogram_quantile, percentile, token_gaps
 from specdec.measure_store import Store, dump, load
 from specdec.prompt_sets import Prompt
-
-ORIGIN = Origin(
-    pair="p", target="t", dtype="float32", device="cpu", machine="m", threads=1, versions={"torch": "2"}, weights={}, created="2026"
-)
-PROMPTS = (Prompt("a", "abc abc abc"), Prompt("a", "hello"), Prompt("b", "one two one two"))
-
-
-# Arithmetic, by hand
-
-
-def test_percentiles_lie_between_the_values_in_proportion():
-    assert percentile([4.0, 1.0, 3.0, 2.0], 0.5) == 2.5
-    assert percentile([0.0, 10.0], 0.9) == 9.0
-    assert percentile([7.0], 0.99) == 7.0 and percentile([], 0.5) is None
-    values = [0.3, 0.1, 0.9, 0.4, 0.4, 2.0]
-    for share in (0.01, 0.5, 0.9, 0.99):
-        assert percentile(values, share) == pytest.approx(np.percentile(values, 100 * share))
-
-
-def test_a_burst_is_one_wait_and_then_none():
-    # Rounds of 3, 1 and 2 tokens: the first round is the wait for the first token; behind it come two tokens at once.
-    assert token_gaps([0.5, 0.2, 0.3], [3, 1, 2]) == [0.0, 0.0, 0.2, 0.3, 0.0]
-    assert token_gaps([0.5, 0.2], [1, 1]) == [0.2]  # plain decoding
-
-
-def test_a_million_tokens_at_100_a_second_on_a_device_for_3_60_an_hour_cost_10():
-    assert cost_per_million(3.60, 100.0) == pytest.approx(10.0)  # 10,000 s at 0.001 a second
-
-
-def test_the_bootstrap_of_a_median_by_hand():
-    # Of 1, 2, 4 the resamples' medians: 1 with 7/27 (three 1s, or two of them), 2 with 13/27, 4 with 7/27.
-    found = bootstrap_median([4.0, 1.0, 2.0], level=0.4)
-    assert (found.value, found.low, found.high, found.count) == (2.0, 2.0, 2.0, 3)  # 7/27 < 0.3: both bounds are the middle
-    assert bootstrap_median([4.0, 1.0, 2.0], level=0.5).low == 1.0  # 7/27 > 0.25
-    wide = bootstrap_median([4.0, 1.0, 2.0])
-    assert (wide.low, wide.high) == (1.0, 4.0)
-    two = bootstrap_median([1.0, 3.0], level=0.4)  # medians 1, 2, 3 with 1/4, 1/2, 1/4
-    assert (two.value, two.low, two.high) == (2.0, 2.0, 2.0)
-    assert bootstrap_median([5.0]).low == bootstrap_median([5.0]).high == 5.0
-    assert bootstrap_median([]) is None
-
-
-def test_many_values_are_drawn_and_few_are_counted_and_both_agree(monkeypatch):
-    values = [1.0, 1.1, 1.3, 1.6, 2.0, 2.1, 2.9]
-    counted = bootstrap_median(values, level=0.8)
-    monkeypatch.setattr("specdec.measure_stats.EXACT", 3)
-    drawn = bootstrap_median(values, level=0.8, seed=1)
-    assert (drawn.low, drawn.high) == (counted.low, counted.high) == (1.1, 2.1)
-    assert bootstrap_median(values, seed=1) == bootstrap_median(values, seed=1)
-
-
-def test_percentiles_of_a_histogram():
-    buckets = [(0.1, 50.0), (0.2, 90.0), (math.inf, 100.0)]
-    assert histogram_quantile(buckets, 0.5) == pytest.approx(0.1)
-    assert histogram_quantile(buckets, 0.7) == pytest.approx(0.15)  # 20 of the 40 in the second bucket
-    assert histogram_quantile(buckets, 0.99) == 0.2  # beyond the last bound nobody knows
-    assert histogram_quantile([(0.1, 0.0)], 0.5) is None
-
-
-# Figures
 
 
 @pytest.fixture(scope="module")
 def design():
-    return Design(pair="tiny", drafters=("draft", "lookup"), draft_lengths=(1, 3), prompts=PROMPTS, repeats=2, new_tokens=10)
-
-
-@pytest.fixture(scope="module")
-def traced(design):
-    """A real measurement on two small random models, with the trace of every run: (measurement, {key: trace})."""
-    from tiny import make_tiny_pair
-
-    pair = make_tiny_pair(draft=True)
-    traces = {}
-
-    def perform(step):
-        start = decoding.plain if step.arm == PLAIN else decoding.generate
-        trace = start(pair, design.prompts[step.prompts[0]].text, design.settings(step.arm, step.repeat))
-        if step.warm_up:
-            return RunRecord.of(trace, prompt=99, repeat=0)
-        traces[step.key] = trace
-        return RunRecord.of(trace, prompt=step.prompts[0], repeat=step.repeat)
-
-    kept = []
-    made = carry_out(Measurement(design=design, origin=ORIGIN), perform=perform, keep=kept.append)
-    assert list(made.records) == kept
-    return made, traces
-
-
-def test_every_figure_comes_out_again_from_the_traces(traced, design):
-    made, traces = traced
-    assert made.complete and len(made.records) == 5 * 3 * 2 == design.total
-    arm, kind = Arm("draft", 3), "a"
-    found = next(f for f in analyse(made).of(kind) if f.arm == arm)
-    own = {(p, r): traces[arm.name, p, r, 0] for p in (0, 1) for r in (0, 1)}
-    plain = {turn: traces["plain", *turn, 0] for turn in own}
-
-    def seconds(trace):  # of the complete answer, from the trace's own totals
-        return trace.totals.seconds - trace.totals.seconds_record
-
-    def per_token(trace):
-        return seconds(trace) / len(trace.output_ids)
-
-    ratios = {turn: per_token(plain[turn]) / per_token(own[turn]) for turn in own}
-    by_prompt = [np.median([ratios[p, 0], ratios[p, 1]]) for p in (0, 1)]
-    assert found.speedup.value == pytest.approx(np.median(by_prompt), rel=1e-3) and found.speedup.count == 2
-    assert found.answer.value == pytest.approx(
-        np.median([np.median([seconds(own[p, r]) for r in (0, 1)]) for p in (0, 1)]), rel=1e-3
-    )
-    statuses = [d.status for t in own.values() for r in t.rounds for d in r.drafts]
-    accepted, rejected = statuses.count("accepted"), statuses.count("rejected")
-    assert found.acceptance_rate == accepted / (accepted + rejected)
-    assert found.utilisation == accepted / len(statuses)
-    tokens, passes = sum(len(t.output_ids) for t in own.values()), sum(t.totals.target_passes for t in own.values())
-    assert found.mean_acceptance_length == tokens / passes
-    assert found.accepted_per_round == accepted / passes
-    step = {turn: np.mean([r.seconds.verify for r in t.rounds]) for turn, t in plain.items()}
-    cost = [sum(sum(r.seconds.draft) for r in t.rounds) / t.totals.drafted / step[turn] for turn, t in own.items()]
-    assert found.cost_coefficient == pytest.approx(np.median(cost), rel=1e-3)
-    ratio = [np.mean([r.seconds.verify for r in t.rounds if r.drafts]) / step[turn] for turn, t in own.items()]
-    assert found.verify_ratio == pytest.approx(np.median(ratio), rel=1e-3)
-    assert found.first_token.value == pytest.approx(
-        np.median([np.median([own[p, r].seconds_to_first_token for r in (0, 1)]) for p in (0, 1)])
-    )
-    gaps = []
-    for t in own.values():
-        spare = t.totals.seconds_other / len(t.rounds)
-        for r in t.rounds:
-            n = len(r.new_ids)
-            gaps += ([] if r.index == 0 else [sum(r.seconds.draft) + r.seconds.verify + r.seconds.judge + spare]) + [0.0] * (n - 1)
-    assert found.gaps == pytest.approx([np.percentile(gaps, p) for p in (50, 90, 99)], rel=1e-3, abs=1e-6)
-    assert found.same_text == (4, 4)  # greedy: the same tokens as plain decoding
-    assert found.runs == 4 and found.prompts == 2
-
-
-def test_over_all_tasks_every_prompt_counts_once(traced):
-    made, _ = traced
-    found = analyse(made)
-    assert [v.kind for v in found.verdicts] == ["", "a", "b"]
-    assert {f.speedup.count for f in found.of("") if f.arm != PLAIN} == {3}
-    assert {f.speedup.count for f in found.of("b") if f.arm != PLAIN} == {1}
-    assert all(f.speedup is None for f in found.figures if f.arm == PLAIN)
-
-
-def run_record(arm, prompt, seconds, tokens=10, **changes):
-    """A made-up run: `tokens` rounds of one token."""
-    base = dict(
-        drafter=arm.drafter,
-        draft_length=arm.draft_length,
-        prompt=prompt,
-        repeat=0,
-        prompt_tokens=3,
-        new_tokens=tokens,
-        finish_reason="length",
-        drafted=40 if arm.drafter else 0,
-        judged=20 if arm.drafter else 0,
-        accepted=10 if arm.drafter else 0,
-        rounds_with_drafts=tokens if arm.drafter else 0,
-        seconds_to_first_token=0.1,
-        seconds_prefill=0.0,
-        seconds_draft=0.2 * seconds if arm.drafter else 0.0,
-        seconds_verify=0.8 * seconds,
-        seconds_verify_drafts=0.8 * seconds if arm.drafter else 0.0,
-        seconds_judge=0.0,
-        round_seconds=(seconds / tokens,) * tokens,
-        round_tokens=(1,) * tokens,
-        text="x",
-    )
-    return RunRecord(**{**base, **changes})
-
-
-def made_up(speedups, draft_length=4):
-    """A measurement in which prompt i has the speed-up speedups[i]."""
-    arm = Arm("head", draft_length)
-    prompts = tuple(Prompt("a", str(i)) for i in range(len(speedups)))
-    records = [run_record(PLAIN, i, 1.0) for i in range(len(speedups))]
-    records += [run_record(arm, i, 1.0 / s) for i, s in enumerate(speedups)]
-    design = Design(drafters=("head",), draft_lengths=(draft_length,), prompts=prompts)
-    return Measurement(design=design, origin=ORIGIN, records=tuple(records))
-
-
-@pytest.mark.parametrize(
-    ("speedups", "use", "words"),
-    [
-        ([1.5, 1.4, 1.6, 1.7], True, "use it, head with γ = 4: 1.55× (95 % interval 1.40 to 1.70, 4 prompts)"),
-        ([0.8, 0.7, 0.9, 0.85], False, "do not use it: the best was 0.83×"),
-        ([0.8, 1.2, 0.9, 1.3], None, "no clear gain"),
-        ([1.5, 1.6], None, "too few prompts to decide: 1.55× with head γ = 4 on 2 prompts"),
-    ],
-)
-def test_the_verdict_follows_the_interval(speedups, use, words):
-    found = analyse(made_up(speedups)).overall
-    assert found.use is use and words in found.sentence, found.sentence
-
-
-def test_a_lost_case_names_its_cause():
-    base = analyse(made_up([0.8, 0.7, 0.9, 0.85])).of("")[1]
-
-    def sentence(**figures):
-        return verdict("code", [dataclasses.replace(base, **figures)]).sentence
-
-    # γ = 4. Drafting free: 2.5 tokens for v = 1.2, which would have paid: c was it.
-    assert "Drafting cost too much for what it brought (c = 0.50)" in sentence(
-        cost_coefficient=0.5, verify_ratio=1.2, mean_acceptance_length=2.5
-    )
-    assert "Verifying several tokens at once cost too much (v = 2.50)" in sentence(
-        cost_coefficient=0.1, verify_ratio=2.5, mean_acceptance_length=2.5
-    )
-    assert "Too few drafts were accepted" in sentence(cost_coefficient=0.1, verify_ratio=1.3, mean_acceptance_length=1.2)
-
-
-def test_a_longer_answer_is_no_slower_one():
-    made = made_up([1.0, 1.0, 1.0])
-    longer = tuple(r if r.arm == PLAIN else run_record(r.arm, r.prompt, 2.0, tokens=20) for r in made.records)
-    assert analyse(dataclasses.replace(made, records=longer)).overall.speedup.value == pytest.approx(1.0)
-
-
-# Requests at once
-
-
-def batch(arm, at_once, seconds, tokens=800):
-    return BatchRecord(
-        drafter=arm.drafter,
-        draft_length=arm.draft_length,
-        repeat=0,
-        at_once=at_once,
-        requests=8,
-        new_tokens=tokens,
-        seconds=seconds,
-        first_token_seconds=(0.1, 0.3) * 4,
-        answer_seconds=(1.0, 2.0) * 4,
-        drafted=0,
-        judged=10,
-        accepted=5,
-        target_passes=100,
-    )
-
-
-def test_throughput_and_cost_of_requests_at_once():
-    arm = Arm("head", 4)
-    records = (batch(PLAIN, 1, 8.0), batch(arm, 1, 4.0), batch(PLAIN, 8, 2.0), batch(arm, 8, 2.5))
-    made = dataclasses.replace(made_up([1.5]), records=records)
-    found = {(load.at_once, load.arm.name): load for load in analyse(made).loads}
-    assert found[1, arm.name].tokens_per_second == 200 and found[1, arm.name].speedup == 2.0
-    assert found[8, arm.name].speedup == 0.8  # 320 against 400 tokens/s: on a busy device it loses
-    assert found[8, "plain"].cost(3.6) == pytest.approx(2.5)  # 400 tokens/s: 2,500 s at 0.001
-    rows = measure_tables.loads(analyse(made), 3.6)
-    assert [r["cost of a million tokens"] for r in rows if r["arm"] == "plain"] == pytest.approx([10.0, 2.5])
-    assert found[1, "plain"].answer == 1.5 and found[1, "plain"].answer_p90 == 2.0
+    return DESIGN
 
 
 # Order, stop, resume
@@ -468,7 +223,7 @@ def test_a_run_that_is_stopped_leaves_no_record(tiny_pair, design):
 
 def test_the_report_stands_alone_and_shows_somebodys_text_as_text(design):
     wicked = Prompt("<b>kind</b>", "</pre><script>alert(1)</script>")
-    made = made_up([1.5, 1.4, 1.6, 1.7])
+    made = made_up([1.5, 1.4, 1.6, 1.7, 1.3, 1.8])
     made = dataclasses.replace(made, design=dataclasses.replace(made.design, prompts=(wicked, *made.design.prompts[1:])))
     page = measure_report.to_html(made, price=2.0)
     assert "For one request at a time, greedy" in page
@@ -476,7 +231,7 @@ def test_the_report_stands_alone_and_shows_somebodys_text_as_text(design):
     assert "http" not in page.replace("http-equiv", "").replace("http://www.w3.org", "")
     assert "use it, head with γ = 4" in page and "torch 2" in page and "cpu" in page
     data = json.loads(measure_report.to_json(made))
-    assert data["design"]["draft_lengths"] == [4] and len(data["records"]) == 8 and data["origin"]["versions"] == {"torch": "2"}
+    assert data["design"]["draft_lengths"] == [4] and len(data["records"]) == 12 and data["origin"]["versions"] == {"torch": "2"}
     rows = measure_report.to_csv(measure_tables.records(made)).splitlines()
     assert len(rows) == 9 and rows[0].startswith("record,arm,drafter,draft_length,kind,prompt")
     assert "'=1+1" in measure_report.to_csv([{"kind": "=1+1"}])

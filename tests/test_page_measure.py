@@ -9,14 +9,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from made_up_measurements import batch, made_up
 from streamlit.testing.v1 import AppTest
-from test_measure import PLAIN, Arm, batch, made_up
 from test_vllm_import import HISTOGRAM, RESPONSE, metrics
 from waiting import until
 
 from specdec import engine as engine_module
 from specdec.engine import Engine
 from specdec.measure_analysis import analyse
+from specdec.measure_records import PLAIN, Arm
 from specdec.ui import measure_controls, measure_figures
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -34,13 +35,13 @@ def engine(tiny_pair):
 def shared(engine, monkeypatch):
     arm = Arm("head", 4)
     records = (
-        *made_up([1.5, 1.4, 1.6, 1.7]).records,
+        *made_up([1.5, 1.4, 1.6, 1.7, 1.3, 1.8]).records,
         batch(PLAIN, 1, 8.0),
         batch(arm, 1, 4.0),
         batch(PLAIN, 8, 2.0),
         batch(arm, 8, 2.5),
     )
-    old = dataclasses.replace(made_up([1.5, 1.4, 1.6, 1.7]), records=records, title="old")
+    old = dataclasses.replace(made_up([1.5, 1.4, 1.6, 1.7, 1.3, 1.8]), records=records, title="old")
     monkeypatch.setattr(engine_module, "_shared", engine)
     monkeypatch.setattr(measure_controls, "recorded", lambda: {"old": old})
     return engine
@@ -165,10 +166,10 @@ def test_a_server_is_explained_by_its_own_counters():
 
 
 def test_intervals_are_the_whiskers():
-    view = measure_figures.by_kind(analyse(made_up([1.5, 1.4, 1.6, 1.7])))
+    view = measure_figures.by_kind(analyse(made_up([1.5, 1.4, 1.6, 1.7, 1.3, 1.8])))
     bar = view.figure["data"][0]["error_x"]
-    assert bar["array"][0] == pytest.approx(1.7 - 1.55) and bar["arrayminus"][0] == pytest.approx(1.55 - 1.4)
-    assert view.rows[0]["verdict"] == "use it" and view.rows[0]["prompts"] == 4
+    assert bar["array"][0] == pytest.approx(1.75 - 1.55) and bar["arrayminus"][0] == pytest.approx(1.55 - 1.35)
+    assert view.rows[0]["verdict"] == "use it" and view.rows[0]["prompts"] == 6
 
 
 def test_no_model_and_no_torch_for_the_first_picture():

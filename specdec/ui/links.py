@@ -200,7 +200,7 @@ SETTINGS: dict[str, Setting] = {
     "kind": _one(("measure",), lambda: ("", *_kinds())),
     "m_source": _one(("measure",), _named("adopt.source.options")),
     "m_kinds": _one(("measure",), _kinds, several=True),
-    "m_per_kind": _whole(("measure",), 3, 1, 6),
+    "m_per_kind": _whole(("measure",), 6, 1, 6),
     "m_drafters": _one(("measure",), _drafters, several=True),
     "m_lengths": _one(("measure",), _of("measure_controls", "LENGTHS"), several=True),
     "m_repeats": _whole(("measure",), 1, 1, 5),

@@ -260,7 +260,7 @@ def _prompts() -> tuple[PromptSet | None, str]:
         text("adopt.per_kind"),
         1,
         6,
-        3,
+        6,
         key="m_per_kind",
         bind="query-params",
         disabled=links.locked("m_per_kind"),
@@ -352,7 +352,7 @@ def _command(design: Design) -> str:
     if source == "ours":
         for kind in design.kinds if len(design.kinds) < len(shipped().kinds) else ():
             words += ["--kind", kind]
-        words += ["--per-kind", str(st.session_state.get("m_per_kind", 3))]
+        words += ["--per-kind", str(st.session_state.get("m_per_kind", 6))]
     else:
         file = st.session_state.get("m_file")
         words += ["--prompts", file.name if source == "upload" and file is not None else "my-prompts.txt"]

@@ -177,7 +177,7 @@ def _load(measurement: Measurement, analysis: Analysis) -> None:
     if not analysis.loads:
         st.markdown(text("adopt.load.none"))
         rows = [
-            {"arm": f.arm.name, "decoding (tokens/s)": f.tokens_per_second.value, "cost of a million tokens": cost}
+            {"arm": f.arm.name, "with the prompt (tokens/s)": f.served_per_second, "cost of a million tokens": cost}
             for f in analysis.of(ALL)
             if (cost := measure_tables.cost_alone(f, price)) is not None
         ]

@@ -35,18 +35,24 @@ def _take() -> None:
     if taken.cost is not None:
         state.cost, state.slope = min(1.0, round(taken.cost, 2)), min(0.5, round(max(0.0, taken.slope or 0.0), 2))
     words = "speedup.taken" if taken.cost is not None else "speedup.taken.part"
-    state["_taken"] = (text(words, name=literal(name), origin=literal(taken.origin)), _values())
+    said = text(words, name=literal(name), origin=literal(taken.origin))
+    if taken.share < 0.9:  # the last round of many answers has none
+        said += " " + text("speedup.taken.share", share=taken.share)
+    state["_taken"] = (said, _values())
 
 
 @dataclass(frozen=True)
 class Taken:
-    """Where a run or a measurement puts the sliders. cost, slope: None where no plain step was measured."""
+    """Where a run or a measurement puts the sliders. draft_length: of the rounds with drafts, which are a `share` of all. cost, slope:
+    None where no plain step was measured.
+    """
 
     alpha: float
     draft_length: int
     cost: float | None
     slope: float | None
     origin: str
+    share: float = 1.0
 
 
 def _of_run(name: str) -> Taken | None:
@@ -60,6 +66,7 @@ def _of_run(name: str) -> Taken | None:
         costs.draft if costs else None,
         costs.verify if costs else None,
         origin_text(trace),
+        sum(bool(r.drafts) for r in trace.rounds) / max(1, len(trace.rounds)),
     )
 
 
@@ -77,11 +84,12 @@ def measured_values() -> dict[str, Taken]:
         for figures in measure_controls.analysis_of(made).of(ALL):
             if not figures.arm.drafter or figures.acceptance_rate is None or not figures.mean_draft_length:
                 continue
-            length, ratio = figures.mean_draft_length, figures.verify_ratio
+            share, ratio = figures.drafting_share, figures.verify_ratio
+            length = figures.mean_draft_length / share
             slope = None if ratio is None else (ratio - 1) / length
             origin = f"{made.origin.target}, {made.origin.machine}, {made.origin.created[:10]}"
             name = text("speedup.take.arm", arm=figures.arm.name, label=label)
-            found[name] = Taken(figures.acceptance_rate, round(length), figures.cost_coefficient, slope, origin)
+            found[name] = Taken(figures.acceptance_rate, round(length), figures.cost_coefficient, slope, origin, share)
     return found
 
 
