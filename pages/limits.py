@@ -1,4 +1,4 @@
-"""When does the extra model not help? Poor draft, costly draft, busy server, memory."""
+"""When does the extra model not help? Poor draft, costly draft, busy server, memory, long prompt, experts."""
 
 from __future__ import annotations
 

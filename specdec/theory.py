@@ -101,6 +101,25 @@ def best_draft_length(
     return BestDraftLength(best_length.astype(int), best)
 
 
+def answer_speedup(speedup: ArrayLike, new_tokens: ArrayLike, reading: ArrayLike, cost_coefficient: ArrayLike = 0.0) -> Number:
+    """Speed-up of a whole answer, reading the prompt included: (P + n) / (P·(1 + c) + n/S).
+
+    speedup: S while decoding. new_tokens: n. reading: P, time in which the target reads the prompt, in plain steps. A drafter reads it
+    as well and is taken to need the share c of that time, as for a step.
+    """
+    length, read = _at_least("answer length", new_tokens, 0), _at_least("reading time", reading, 0)
+    gain, cost = _above("speed-up", speedup, 0), _at_least("cost coefficient", cost_coefficient, 0)
+    return _back((read + length) / (read * (1 + cost) + length / gain))
+
+
+def break_even_answer(speedup: ArrayLike, reading: ArrayLike, cost_coefficient: ArrayLike = 0.0) -> Number:
+    """The n from which on `answer_speedup` is above 1: P·c / (1 − 1/S); nan where S is not above 1."""
+    gain = _above("speed-up", speedup, 0)
+    cost = _at_least("reading time", reading, 0) * _at_least("cost coefficient", cost_coefficient, 0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return _back(np.where(gain > 1, cost / (1 - 1 / gain), np.nan))
+
+
 def operations_factor(alpha: ArrayLike, draft_length: ArrayLike, operations_ratio: ArrayLike = 0.0) -> Number:
     """Arithmetic operations per token against plain decoding: (1 − α)(γ·ĉ + γ + 1) / (1 − α^(γ+1)) (Theorem 3.11).
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +14,7 @@ from sample_traces import SAMPLES
 from streamlit.testing.v1 import AppTest
 
 from specdec import theory
+from specdec.experts import MIXTURES
 from specdec.roofline import DEVICES, PAIRINGS, Load, most_requests
 from specdec.ui import session
 
@@ -125,3 +128,54 @@ def test_words_beside_points_cover_neither_each_other_nor_a_point():
     assert free_places([0.5] * 6, [1.0] * 6, ["head"] * 6, width=1, height=4)[4:] == ["", ""]
     assert all(free_places([0.5] * 6, [1.0] * 6, list("abcdef"), width=1, height=4))
     assert free_places([0.5], [1.0], ["lookup"], width=1, height=4, marks=[(0.6, 1.0)]) == ["middle left"]  # a cross stands at the right
+
+
+def test_numbers_of_requests_that_do_not_fit_are_no_advice():
+    """A roofline has no walls: what the sentence says stops where the memory does."""
+    full = most_requests(PAIRINGS[PAIR], DEVICES["L4"], context=4096, bytes_per_weight=2, drafting=True)
+    at = open_page(show="busy", device="L4", alpha="0.9", gamma="4", context="4,096")
+    assert full < 64 and f"More than {full} at once do not fit" in answer(at)
+    paying = [int(n) for n in re.findall(r"B = (\d+)", answer(at))]
+    assert all(n <= full for n in paying), (full, answer(at))
+    at = open_page(show="busy", device="L4", requests="1024", context="4,096")
+    assert "lesson-bad" in answer(at)
+    at = open_page(show="busy", device="L4", pairing="Llama-3.1-70B + Llama-3.1-8B")
+    assert "does not fit" in answer(at) and "lesson-bad" in answer(at)
+
+
+def test_a_long_prompt_leaves_little_of_the_speedup():
+    at = open_page(show="reading", reading="100", answer_tokens="64", alpha="0.8", gamma="4", cost="0.05")
+    alone = theory.speedup(0.8, 4, 0.05)
+    whole = (100 + 64) / (100 * 1.05 + 64 / alone)
+    assert f"<strong>{whole:.2f}×</strong> in all, of {alone:.2f}×" in answer(at)
+    assert f"<strong>{100 * 0.05 / (1 - 1 / alone):.0f} tokens</strong>" in answer(at)
+    line = named(charts(at)[0], "prompt of 100 plain steps")
+    assert line["y"][line["x"].index(1)] == pytest.approx(101 / (105 + 1 / alone), abs=1e-3)
+    assert "no answer is long enough" in answer(open_page(show="reading", alpha="0.1", cost="0.5"))
+    assert "it pays from" not in answer(open_page(show="reading", reading="0"))
+    measured = [h.proto.body for h in at.get("html") if "Measured (" in h.proto.body]
+    assert measured and "\\" not in measured[0]  # no Markdown, so nothing is escaped for it
+
+
+def test_what_reading_left_is_that_of_the_records():
+    """Reading takes 0.5 s, a plain step 0.1 s: 5 steps. Ten tokens in 1 s against 0.5 s; with reading 1.5 s against 1 s."""
+    from made_up_measurements import made_up
+
+    from specdec.measure_records import Arm
+    from specdec.ui.workload_view import read_and_decoded
+
+    made = made_up([2.0])
+    records = tuple(dataclasses.replace(r, seconds_prefill=0.5, seconds_verify=1.0) for r in made.records)
+    found = read_and_decoded(dataclasses.replace(made, records=records), Arm("head", 4))
+    assert found == pytest.approx((5.0, 2.0, 1.5))
+    assert read_and_decoded(made, Arm("lookup", 2)) is None
+
+
+def test_a_mixture_of_experts_reads_more_for_checking():
+    at = open_page(show="experts", mixture="Mixtral 8x7B", alpha="0.8", gamma="4", cost="0.05")
+    chosen = MIXTURES["Mixtral 8x7B"]
+    ratio = float(chosen.verify_ratio(4))
+    assert f"<strong>{ratio:.2f} times</strong>" in answer(at) and f"{theory.speedup(0.8, 4, 0.05):.2f}×" in answer(at)
+    assert f"<strong>{theory.speedup(0.8, 4, 0.05, ratio):.2f}×</strong> remains" in answer(at)
+    assert [s.key for s in at.slider if s.key == "slope"] == []  # the mixture says what checking costs
+    assert "Least at B" in answer(open_page(show="experts", expert_requests="256"))

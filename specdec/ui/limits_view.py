@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 
 import streamlit as st
@@ -14,7 +15,7 @@ from specdec.experiments import RECORDED, Guesses
 from specdec.roofline import DEVICES, PAIRINGS, PRECISIONS, Device, Load, most_requests
 from specdec.texts import number
 from specdec.trace import Settings, Trace
-from specdec.ui import busy_view, lesson, limits_figures, links, measuring, session, speedup_view
+from specdec.ui import busy_view, lesson, limits_figures, links, measuring, session, speedup_view, workload_view
 from specdec.ui.charts import View
 from specdec.ui.explain import literal, origin_text
 from specdec.ui.lesson import text
@@ -28,7 +29,15 @@ CONTEXTS = (256, 1024, 4096, 16384, 65536)
 
 def show(name: str, *, controls: Callable[[], object]) -> None:
     """The view called `name`. controls: the place for its sliders, as a context."""
-    {"poor": _poor, "costly": _costly, "busy": _busy, "memory": _memory}[name](controls)
+    views = {
+        "poor": _poor,
+        "costly": _costly,
+        "busy": _busy,
+        "memory": _memory,
+        "reading": workload_view.reading,
+        "experts": workload_view.experts,
+    }
+    views[name](controls)
 
 
 def _poor(controls: Callable[[], object]) -> None:
@@ -182,7 +191,7 @@ def _hardware() -> tuple[Device, str, float, int]:
         text("limits.own.room"),
         0.5,
         100_000.0,
-        16.0,
+        24.0,
         key="own_room",
         bind="query-params",
         disabled=links.locked("own_room"),
@@ -209,10 +218,8 @@ def _busy(controls: Callable[[], object]) -> None:
     busy_view.measured(alpha=alpha)
     st.markdown(f"**{text('limits.busy.roofline')}**")
     load = Load(pairing=PAIRINGS[pairing], device=device, sequences=requests, context=context, bytes_per_weight=width)
-    loads = {
-        b: Load(pairing=load.pairing, device=device, sequences=b, context=context, bytes_per_weight=width)
-        for b in limits_figures.REQUESTS
-    }
+    full = most_requests(load.pairing, device, context=context, bytes_per_weight=width, drafting=True)
+    loads = {b: replace(load, sequences=b) for b in limits_figures.REQUESTS if b <= full}
     paying = [b for b, one in loads.items() if one.speedup(alpha, gamma) > 1]
     free = [b for b, one in loads.items() if one.verify_ratio(gamma) < 1.05]
     values = {
@@ -223,9 +230,12 @@ def _busy(controls: Callable[[], object]) -> None:
         "gamma": gamma,
         "free": text("limits.busy.free", free=max(free)) if free else text("limits.busy.never_free"),
         "paying": max(paying, default=0),
+        "full": full,
+        "target": load.pairing.target.name,
     }
-    which = "all" if len(paying) == len(loads) else "some" if paying else "none"
-    lesson.answer(text(f"limits.busy.{which}", **values), good=values["speed"] >= 1)
+    which = "nowhere" if not loads else "all" if len(paying) == len(loads) else "some" if paying else "none"
+    room = "" if not loads or full >= limits_figures.REQUESTS[-1] else text("limits.busy.room", full=full)
+    lesson.answer(" ".join(filter(None, (text(f"limits.busy.{which}", **values), room))), good=values["speed"] >= 1 and requests <= full)
     _view(limits_figures.busy_server(load, alpha=alpha, draft_length=gamma), "busy")
     lesson.kind(text("limits.kind.busy", c=load.cost_coefficient, source=device.source))
 

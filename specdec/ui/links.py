@@ -97,6 +97,12 @@ def _hardware(which: str) -> Callable[[], Iterable[str]]:
     return names
 
 
+def _mixtures() -> Iterable[str]:
+    from specdec.experts import MIXTURES
+
+    return MIXTURES
+
+
 def _of(module: str, name: str, shown: Callable[[object], str] = str) -> Callable[[], Iterable[str]]:
     def values() -> Iterable[str]:
         from importlib import import_module
@@ -194,9 +200,13 @@ SETTINGS: dict[str, Setting] = {
     "context": _one(("limits",), _of("limits_view", "CONTEXTS", _thousands), "1,024"),
     "own_rate": _number(("limits",), 0.2, 0.01, 100_000),
     "own_band": _number(("limits",), 20, 0.1, 100_000),
-    "own_room": _number(("limits",), 16, 0.5, 100_000),
+    "own_room": _number(("limits",), 24, 0.5, 100_000),
     "requests": _one(("limits",), _of("limits_figures", "REQUESTS"), "1"),
     "memory_requests": _one(("limits",), _of("limits_figures", "REQUESTS"), "16"),
+    "reading": _one(("limits",), _of("workload_figures", "READING"), "100"),
+    "answer_tokens": _one(("limits",), _of("workload_figures", "LENGTHS"), "64"),
+    "mixture": _one(("limits",), _mixtures),
+    "expert_requests": _one(("limits",), _of("workload_figures", "REQUESTS"), "1"),
     "kind": _one(("measure",), lambda: ("", *_kinds())),
     "m_source": _one(("measure",), _named("adopt.source.options")),
     "m_kinds": _one(("measure",), _kinds, several=True),

@@ -125,8 +125,10 @@ def alpha_and_gamma() -> tuple[float, int]:
     return alpha, gamma
 
 
-def sliders(*, take: bool = True) -> Inputs:
-    """α, γ, c and the cost of checking; their names in the address are alpha, gamma, cost and slope on every page."""
+def sliders(*, take: bool = True, checking: bool = True) -> Inputs:
+    """α, γ, c and the cost of checking; their names in the address are alpha, gamma, cost and slope on every page. checking: False
+    where something else says what checking costs; the slope is 0 then.
+    """
     alpha, gamma = alpha_and_gamma()
     cost = st.slider(
         text("cost.label"),
@@ -140,18 +142,20 @@ def sliders(*, take: bool = True) -> Inputs:
         disabled=links.locked("cost"),
         persist_state="session",
     )
-    slope = st.slider(
-        text("slope.label"),
-        0.0,
-        0.5,
-        0.0,
-        0.01,
-        key="slope",
-        help=text("slope.help"),
-        bind="query-params",
-        disabled=links.locked("slope"),
-        persist_state="session",
-    )
+    slope = 0.0
+    if checking:
+        slope = st.slider(
+            text("slope.label"),
+            0.0,
+            0.5,
+            0.0,
+            0.01,
+            key="slope",
+            help=text("slope.help"),
+            bind="query-params",
+            disabled=links.locked("slope"),
+            persist_state="session",
+        )
     runs = [*lesson.runs(), *measured_values()] if take else []
     if runs:
         st.menu_button(text("speedup.take"), runs, icon=":material/tune:", key="take", on_click=_take, width="stretch")
