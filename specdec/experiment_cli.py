@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from specdec import cli_io, experiments
+from specdec.drafter_runs import middle_runs, requests_of_all, with_one_plain_step
 from specdec.engine import RunRequest, start
 from specdec.errors import SettingsError
-from specdec.trace import Settings
 
 NAMES = ("busy", "drafters", "law", "precision")
 OPENING = "The best thing about the summer is"  # many continuations are likely
+DRAFTERS_ON = {"Correct": "copying", "Story": "story"}  # kind of an example -> what its runs are called
 EXAMPLES = Path(__file__).resolve().parents[1] / "assets" / "examples.json"
 
 
@@ -37,15 +38,38 @@ def main(arguments: list[str] | None = None) -> int:
 
     with cli_io.Progress(sys.stderr) as progress:
         pair = load_pair(options.pair, device=options.device, progress=progress)
+    if options.name == "drafters":
+        return _drafters(options, pair, folder)
     for name, request in requests(options, pair):
         record, interrupted = _carry_out(pair, name, request)
         print(said(name, record), flush=True)
         if folder is not None:
-            text = record.to_json() if request.experiment is None or name.startswith("drafter-") else experiments.to_json(record)
-            cli_io.write_whole(folder / f"{name}.json", text)
+            cli_io.write_whole(folder / f"{name}.json", experiments.to_json(record))
         if interrupted:
             return 130
     return 0
+
+
+def _drafters(options: argparse.Namespace, pair: Any, folder: Path | None) -> int:
+    """Every drafter on each prompt, several times in turns; kept is the middle run of each."""
+    prompts = {DRAFTERS_ON[row["kind"]]: row["prompt"] for row in _examples() if row["kind"] in DRAFTERS_ON}
+    for kind, prompt in ({"": options.prompt} if options.prompt else prompts).items():
+        runs = []
+        for name, request in requests_of_all(prompt, pair.drafters):
+            trace, interrupted = _carry_out(pair, name, request)
+            if interrupted:
+                return 130
+            runs.append(trace)
+        middle = middle_runs(runs)
+        print(*(said(name, trace) for name, trace in with_one_plain_step(middle).items()), sep="\n", flush=True)
+        for name, trace in middle.items():
+            if folder is not None:
+                cli_io.write_whole(folder / f"drafter-{kind}{'-' if kind else ''}{name}.json", trace.to_json())
+    return 0
+
+
+def _examples() -> list[dict[str, str]]:
+    return json.loads(EXAMPLES.read_text(encoding="utf-8"))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -61,7 +85,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def requests(options: argparse.Namespace, pair: Any) -> Iterator[tuple[str, RunRequest]]:
     """(name of the record, request) of what the experiment takes; what the pages ask for by themselves."""
-    examples = [row["prompt"] for row in json.loads(EXAMPLES.read_text(encoding="utf-8"))]
+    examples = [row["prompt"] for row in _examples()]
     if options.name == "law":
         from specdec.law import Law
 
@@ -77,11 +101,6 @@ def requests(options: argparse.Namespace, pair: Any) -> Iterator[tuple[str, RunR
 
         prompts = tuple(prompt.text for prompt in shipped().choose(per_kind=3).prompts)
         yield "busy", RunRequest(prompt=prompts[0], experiment=Busy(prompts=prompts, drafter=pair.drafters[0]))
-    else:
-        for drafter in (*pair.drafters, experiments.Guesses.name):
-            guesses = experiments.Guesses() if drafter == experiments.Guesses.name else None
-            settings = Settings(drafter=drafter, draft_length=4, max_new_tokens=48)
-            yield f"drafter-{drafter}", RunRequest(prompt=options.prompt or examples[0], settings=settings, experiment=guesses)
 
 
 def _carry_out(pair: Any, name: str, request: RunRequest) -> tuple[Any, bool]:

@@ -103,7 +103,8 @@ def test_every_drafter_on_one_prompt(fake):
     at.button(key="start_drafters").click().run()
     look_until(at, "runs measured")
     names = [r.settings.drafter for r in fake.requests]
-    assert {"head", "lookup", "early-exit"} <= set(names) and len(set(names)) == len(names)
+    assert {"head", "lookup", "early-exit", "random"} <= set(names) and all(names.count(name) == 3 for name in names)
+    assert names[: len(set(names))] != names[len(set(names)) : 2 * len(set(names))]  # each turn begins with another one
     assert {(r.settings.draft_length, r.settings.greedy, r.prompt) for r in fake.requests} == {(6, True, "Say hi")}
 
 

@@ -49,8 +49,9 @@ def values(name: str) -> dict[str, Any]:
     if name == "limits":
         from specdec.ui import limits_view  # noqa: PLC0415
 
-        figures = {t.settings.drafter: metrics.summary(t).speedup for t in limits_view.recorded().values()}
-        ranked = sorted((speed, drafter) for drafter, speed in figures.items() if speed is not None)
+        found = [run for runs in limits_view.recorded().values() for run in runs.items()]
+        figures = [(metrics.summary(trace).speedup, drafter) for drafter, trace in found]
+        ranked = sorted((speed, drafter) for speed, drafter in figures if speed is not None)
         (slowest, last), (fastest, first) = ranked[0], ranked[-1]
         return {"slowest": slowest, "last": last, "fastest": fastest, "first": first}
     if name == "adopt":

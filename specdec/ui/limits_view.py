@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cache
 
 import streamlit as st
 
 from specdec import metrics, theory
+from specdec.drafter_runs import REPEATS, middle_runs, requests_of_all, with_one_plain_step
 from specdec.engine import RunRequest
 from specdec.errors import SpecdecError
-from specdec.experiments import RECORDED, Guesses
+from specdec.experiments import RECORDED
 from specdec.roofline import DEVICES, PAIRINGS, PRECISIONS, Device, Load, most_requests
 from specdec.texts import number
-from specdec.trace import Settings, Trace
+from specdec.trace import Trace
 from specdec.ui import busy_view, lesson, limits_figures, links, measuring, session, speedup_view, workload_view
 from specdec.ui.charts import View
 from specdec.ui.explain import literal, origin_text
@@ -43,10 +44,10 @@ def show(name: str, *, controls: Callable[[], object]) -> None:
 def _poor(controls: Callable[[], object]) -> None:
     with controls():
         now = speedup_view.sliders()
-    own = dict(measuring.results(DRAFTERS))
-    same = own or recorded()
-    if words := _same_prompt(same):
-        lesson.answer(text("limits.poor.same", drafters=words))
+    own = comparable(trace for _, trace in measuring.results(DRAFTERS))
+    prompts = [own] if own else list(recorded().values())
+    if told := " ".join(filter(None, map(_one_prompt, prompts))):
+        lesson.answer(text("limits.poor.same", told=told))
     needed = theory.break_even_acceptance(now.draft_length, now.cost, float(now.verify(now.draft_length)))
     first = theory.break_even_acceptance(1, now.cost, float(now.verify(1)))
     if needed != needed:  # nan: even α = 1 does not pay
@@ -55,7 +56,7 @@ def _poor(controls: Callable[[], object]) -> None:
         lesson.answer(
             text("limits.poor.from", gamma=now.draft_length, alpha=needed, first=min(first, 1.0)), good=now.alpha > needed
         )
-    _view(limits_figures.poor_draft(now, lesson.runs() | ({} if own else same)), "poor")
+    _view(limits_figures.poor_draft(now, lesson.runs() | ({} if own else _named(recorded()))), "poor")
     prompt = st.text_area(
         text("limits.measure.prompt"),
         next(iter(examples().values())),
@@ -66,8 +67,8 @@ def _poor(controls: Callable[[], object]) -> None:
         disabled=links.locked("measure_prompt"),
     )
     measuring.panel(DRAFTERS, label=text("limits.measure"), requests=lambda: _requests(prompt, now.draft_length))
-    one = next(iter(same.values()), None)
-    said = text("limits.kind.same", prompt=_shortened(one.prompt), origin=origin_text(one)) if one else ""
+    one = next((trace for runs in prompts for trace in runs.values()), None)
+    said = text("limits.kind.same", repeats=REPEATS, origin=origin_text(one)) if one else ""
     lesson.kind(f"{text('limits.kind.poor')} {literal(said)}")
 
 
@@ -78,38 +79,45 @@ def _shortened(prompt: str, longest: int = 80) -> str:
 
 
 def _requests(prompt: str, length: int) -> list[tuple[str, RunRequest]]:
-    """One greedy run with each drafter that the pair offers, and one with a drafter that guesses at random."""
-    return [
-        (
-            f"{name}, γ = {length}",
-            RunRequest(
-                prompt=prompt,
-                settings=Settings(drafter=name, draft_length=length, max_new_tokens=48),
-                experiment=Guesses() if name == Guesses.name else None,
-            ),
-        )
-        for name in (*session.offered_drafters(), Guesses.name)
-    ]
+    """What the button asks for."""
+    found = requests_of_all(prompt, session.offered_drafters(), draft_length=length)
+    return [(f"{name}, γ = {length}", request) for name, request in found]
+
+
+def comparable(runs: Iterable[Trace]) -> dict[str, Trace]:
+    """Drafter -> its run, all against one plain step."""
+    return with_one_plain_step(middle_runs(runs))
 
 
 @cache
-def recorded() -> dict[str, Trace]:
-    """The shipped runs of one prompt with each drafter, by name."""
-    found = {}
+def recorded() -> dict[str, dict[str, Trace]]:
+    """The shipped runs of each prompt, in the order of the prompts' names: drafter -> its run, all against one plain step."""
+    found: dict[str, list[Trace]] = {}
     for path in sorted(RECORDED.glob("drafter-*.json")):
         try:
             trace = Trace.from_json(path.read_bytes())
         except SpecdecError:
             continue
-        found[f"{trace.settings.drafter}, γ = {trace.settings.draft_length}"] = trace
-    return found
+        found.setdefault(trace.prompt, []).append(trace)
+    return {prompt: comparable(runs) for prompt, runs in found.items()}
 
 
-def _same_prompt(found: dict[str, Trace]) -> str:
-    """ "head 1.31× (α 0.45), …, random 0.85× (α 0.00)", the fastest first."""
-    figures = {trace.settings.drafter: metrics.summary(trace) for trace in found.values()}
+def _named(prompts: dict[str, dict[str, Trace]]) -> dict[str, Trace]:
+    """The same under names for a list of runs."""
+    return {
+        f"{name}, γ = {trace.settings.draft_length}: {_shortened(prompt, 30)}": trace
+        for prompt, runs in prompts.items()
+        for name, trace in runs.items()
+    }
+
+
+def _one_prompt(found: dict[str, Trace]) -> str:
+    """"“Write a short …”: head 1.31× (α 0.45), …, random 0.85× (α 0.00).", the fastest first."""
+    figures = {name: metrics.summary(trace) for name, trace in found.items()}
     timed = sorted((f for f in figures.items() if f[1].speedup is not None), key=lambda f: -f[1].speedup)
-    return ", ".join(f"**{name} {number(f.speedup, '.2f')}×** (α {number(f.acceptance_rate or 0, '.2f')})" for name, f in timed)
+    told = ", ".join(f"**{name} {number(f.speedup, '.2f')}×** (α {number(f.acceptance_rate or 0, '.2f')})" for name, f in timed)
+    prompt = next(iter(found.values())).prompt if found else ""
+    return text("limits.poor.one", prompt=_shortened(prompt, 45), drafters=told) if told else ""
 
 
 def _costly(controls: Callable[[], object]) -> None:
