@@ -6,15 +6,13 @@ resemble each other more than runs of two.
 
 from __future__ import annotations
 
-import itertools
 import math
-import random
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-EXACT = 7  # up to so many values all resamples are counted; beyond, some are drawn
-RESAMPLES = 4000
+import numpy as np
+
 LEVEL = 0.95
 
 
@@ -39,50 +37,57 @@ def percentile(values: Sequence[float], share: float) -> float | None:
     return ranked[below] + (place - below) * (ranked[above] - ranked[below])
 
 
-def bootstrap_median(values: Sequence[float], *, level: float = LEVEL, seed: int = 0) -> Interval | None:
+def bootstrap_median(values: Sequence[float], *, level: float = LEVEL) -> Interval | None:
     """Median with its bootstrap interval; None of no values.
 
-    How often it holds the true median was tried with normal values: 75 of 100 times with 3 values, 87 with 4, 94 with 5, 95 from 6
-    on.
-
-    Up to `EXACT` values the bootstrap distribution is computed in full: every multiset of the values with its chance. Then
-    nothing is drawn and the interval is the same for every seed.
+    Nothing is drawn: the chance of every median that a resample can have is computed (`_medians_of_resamples`). How often the interval
+    holds the true median was tried with normal values: 75 of 100 times with 3 values, 87 with 4, 94 with 5, 95 from 6 on.
     """
     if not values:
         return None
-    ranked = sorted(values)
-    weighted = _all_medians(ranked) if len(ranked) <= EXACT else _some_medians(ranked, seed)
-    tail = (1 - level) / 2
-    return Interval(statistics.median(ranked), _quantile(weighted, tail), _quantile(weighted, 1 - tail), len(ranked))
+    ranked = np.sort(np.asarray(values, dtype=float))
+    medians, chances = _medians_of_resamples(ranked)
+    order = np.argsort(medians, kind="stable")
+    total, tail = np.cumsum(chances[order]), (1 - level) / 2
+    # The smallest median at or below which at least so much of the weight lies.
+    places = np.searchsorted(total, [tail - 1e-12, 1 - tail - 1e-12]).clip(max=len(order) - 1)
+    low, high = medians[order][places]
+    return Interval(statistics.median(values), float(low), float(high), len(ranked))
 
 
-def _all_medians(ranked: Sequence[float]) -> list[tuple[float, float]]:
-    """(median, chance) of every resample, by median."""
+def _medians_of_resamples(ranked: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Every median of a resample of the ascending values [n], and its chance.
+
+    Of an odd number it is the value of the middle draw, L: that is the i-th value or a smaller one if more than half of the draws
+    are, a binomial tail. Of an even number it lies between the two middle draws L ≤ U, and for i ≤ j
+    P(L ≤ i, U > j) = C(n, n/2) (i/n)^(n/2) (1 − j/n)^(n/2): exactly half of the draws lie up to i, the others beyond j.
+    """
     count = len(ranked)
-    chances: dict[float, float] = {}
-    for chosen in itertools.combinations_with_replacement(range(count), count):
-        orders = math.factorial(count)
-        for index in set(chosen):
-            orders //= math.factorial(chosen.count(index))
-        median = statistics.median([ranked[i] for i in chosen])
-        chances[median] = chances.get(median, 0.0) + orders / count**count
-    return sorted(chances.items())
+    share = np.arange(count + 1) / count
+    if count % 2:
+        return ranked, np.diff(_at_least(count, (count + 1) // 2, share))
+    half = count // 2
+    with np.errstate(divide="ignore"):
+        logs = math.lgamma(count + 1) - 2 * math.lgamma(half + 1) + half * (np.log(share)[:, None] + np.log(1 - share)[None, :])
+    apart = np.where(share[:, None] <= share[None, :], np.exp(logs), 0.0)  # [i, j], 0 … n each
+    both = np.zeros((count, count))  # L is value i, U is value j
+    upper = np.triu_indices(count, 1)
+    i, j = upper[0] + 1, upper[1] + 1
+    both[upper] = apart[i, j - 1] - apart[i - 1, j - 1] - apart[i, j] + apart[i - 1, j]
+    places = np.arange(1, count + 1)
+    alone = np.diff(_at_least(count, half, share))  # L is value i
+    both[places - 1, places - 1] = alone - (apart[places, places] - apart[places - 1, places])
+    where = np.triu_indices(count)
+    return (ranked[where[0]] + ranked[where[1]]) / 2, np.clip(both[where], 0.0, None)
 
 
-def _some_medians(ranked: Sequence[float], seed: int) -> list[tuple[float, float]]:
-    draw = random.Random(seed)
-    medians = sorted(statistics.median(draw.choices(ranked, k=len(ranked))) for _ in range(RESAMPLES))
-    return [(median, 1 / RESAMPLES) for median in medians]
-
-
-def _quantile(weighted: Sequence[tuple[float, float]], share: float) -> float:
-    """The smallest value at or below which at least `share` of the weight lies."""
-    total = 0.0
-    for value, weight in weighted:
-        total += weight
-        if total >= share - 1e-12:
-            return value
-    return weighted[-1][0]
+def _at_least(count: int, wanted: int, share: np.ndarray) -> np.ndarray:
+    """Chance that at least `wanted` of `count` draws succeed, each with the chance `share` [k]."""
+    number = np.arange(wanted, count + 1)
+    ways = np.array([math.lgamma(count + 1) - math.lgamma(n + 1) - math.lgamma(count - n + 1) for n in number])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = ways + number * np.log(share)[:, None] + np.nan_to_num((count - number) * np.log(1 - share)[:, None], nan=0.0)
+    return np.exp(logs).sum(1)
 
 
 def token_gaps(round_seconds: Sequence[float], round_tokens: Sequence[int]) -> list[float]:

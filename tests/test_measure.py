@@ -233,7 +233,7 @@ def test_the_report_stands_alone_and_shows_somebodys_text_as_text(design):
     data = json.loads(measure_report.to_json(made))
     assert data["design"]["draft_lengths"] == [4] and len(data["records"]) == 12 and data["origin"]["versions"] == {"torch": "2"}
     rows = measure_report.to_csv(measure_tables.records(made)).splitlines()
-    assert len(rows) == 9 and rows[0].startswith("record,arm,drafter,draft_length,kind,prompt")
+    assert len(rows) == 13 and rows[0].startswith("record,arm,drafter,draft_length,kind,prompt")
     assert "'=1+1" in measure_report.to_csv([{"kind": "=1+1"}])
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
+import statistics
 
 import numpy as np
 import pytest
@@ -13,7 +15,14 @@ from specdec import decoding, measure_tables, theory
 from specdec.measure import Measurement, carry_out
 from specdec.measure_analysis import FEWEST, analyse, verdict
 from specdec.measure_records import PLAIN, Arm, RunRecord
-from specdec.measure_stats import bootstrap_median, cost_per_million, histogram_quantile, percentile, token_gaps
+from specdec.measure_stats import (
+    _medians_of_resamples,
+    bootstrap_median,
+    cost_per_million,
+    histogram_quantile,
+    percentile,
+    token_gaps,
+)
 
 # Arithmetic, by hand
 
@@ -50,13 +59,28 @@ def test_the_bootstrap_of_a_median_by_hand():
     assert bootstrap_median([]) is None
 
 
-def test_many_values_are_drawn_and_few_are_counted_and_both_agree(monkeypatch):
-    values = [1.0, 1.1, 1.3, 1.6, 2.0, 2.1, 2.9]
-    counted = bootstrap_median(values, level=0.8)
-    monkeypatch.setattr("specdec.measure_stats.EXACT", 3)
-    drawn = bootstrap_median(values, level=0.8, seed=1)
-    assert (drawn.low, drawn.high) == (counted.low, counted.high) == (1.1, 2.1)
-    assert bootstrap_median(values, seed=1) == bootstrap_median(values, seed=1)
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 6])
+def test_the_medians_of_all_resamples_counted_one_by_one(count):
+    values = sorted([0.3, 1.0, 1.7, 2.9, 3.1, 5.0][:count])
+    wanted: dict[float, float] = {}
+    for chosen in itertools.product(values, repeat=count):
+        median = round(statistics.median(chosen), 9)
+        wanted[median] = wanted.get(median, 0.0) + count**-count
+    found: dict[float, float] = {}
+    for median, chance in zip(*_medians_of_resamples(np.array(values)), strict=True):
+        found[round(float(median), 9)] = found.get(round(float(median), 9), 0.0) + chance
+    assert {m: c for m, c in found.items() if c > 1e-12} == pytest.approx(wanted, abs=1e-12)
+
+
+@pytest.mark.parametrize("count", [25, 48, 501])
+def test_the_interval_is_that_of_drawn_resamples(count):
+    source = np.random.default_rng(count)
+    values = source.lognormal(size=count)
+    drawn = np.median(source.choice(values, (20_000, count)), axis=1)
+    found = bootstrap_median(values.tolist())
+    assert (drawn < found.low).mean() <= 0.03 and (drawn > found.high).mean() <= 0.03
+    assert (drawn <= found.low).mean() >= 0.02 and (drawn >= found.high).mean() >= 0.02
+    assert _medians_of_resamples(np.sort(values))[1].sum() == pytest.approx(1)
 
 
 def test_percentiles_of_a_histogram():
