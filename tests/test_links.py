@@ -156,8 +156,10 @@ def test_no_page_chooses_a_model_or_a_folder():
 def test_choices_by_title_have_their_own_name_in_the_address(open_page):
     at = open_page("measure", m_source="paste", lang="de")
     assert warnings(at) == [] and at.session_state["m_source"] == "paste"
-    at = open_page("residual", show="draws", rule="exact", draws="300", dice="4")
-    assert warnings(at) == [] and at.session_state["dice"] == 4
+    for written, meant in (("4", 4), ("1e3", 1000)):
+        at = open_page("residual", show="draws", rule="exact", draws="300", dice=written)
+        assert warnings(at) == [] and at.session_state["dice"] == meant
+    assert "dice=1e9" in warnings(open_page("residual", show="draws", dice="1e9"))[0]
 
 
 def test_the_pair_is_one_that_the_server_offers(open_page, monkeypatch):

@@ -143,6 +143,29 @@ def test_a_damaged_record_is_found(design):
 
 
 @pytest.mark.parametrize(
+    "changes",
+    [
+        {"accepted": 11},
+        {"seconds": 0.0},
+        {"seconds": -1.0},
+        {"at_once": 0},
+        {"new_tokens": 0},
+        {"requests": 7},
+        {"answer_seconds": (1.0,) * 7},
+        {"first_token_seconds": ("1",) * 8},
+        {"judged": True},
+        {"repeat": 1e15},
+    ],
+)
+def test_a_damaged_record_of_several_requests_is_found(design, changes):
+    whole = Measurement(design=dataclasses.replace(design, at_once=(8,)), origin=ORIGIN)
+    sound = batch(Arm("draft", 1), 8, 2.0)
+    assert load(dump(whole.plus(sound))).batches == (sound,)
+    with pytest.raises(SettingsError, match="damaged"):
+        load(dump(whole.plus(dataclasses.replace(sound, **changes))))
+
+
+@pytest.mark.parametrize(
     ("changes", "words"),
     [
         ({"drafters": ()}, "No drafter was chosen"),
