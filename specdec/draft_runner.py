@@ -64,7 +64,8 @@ class SmallDraftRunner:
         self.cos, self.sin = network.angles(torch.arange(512, device=self.device))
         self.parameters_read = sum(w.numel() for layer in weights for w in layer) + rows.numel()
         self.parameters = self.parameters_read
-        self.weight_bytes = drafting_bytes(self.parameters, self.device)
+        kept = sum(weight.numel() * weight.element_size() for weight in network.parameters())
+        self.weight_bytes = drafting_bytes(self.parameters, self.device) + kept
 
     def matrices(self) -> tuple[list[tuple[Tensor, Tensor, Tensor, Tensor]], Tensor]:
         """Weights [out, in] of each layer (queries with keys and values, mix, gate with up, down) and the output rows [n, d] of the draft

@@ -29,11 +29,18 @@ def requests_of_all(prompt: str, drafters: Sequence[str], *, draft_length: int =
 
 
 def middle_runs(runs: Iterable[Trace]) -> dict[str, Trace]:
-    """Drafter -> of its runs the one of the middle time per token of decoding, in order of first appearance."""
+    """Drafter -> of its runs the one of the middle time per token of decoding, in order of first appearance.
+
+    Runs without a plain step (they shared their passes with others', which made them slower) count only where a drafter has no other.
+    """
     by_drafter: dict[str, list[Trace]] = {}
     for run in runs:
         by_drafter.setdefault(run.settings.drafter, []).append(run)
-    return {name: sorted(own, key=_per_token)[(len(own) - 1) // 2] for name, own in by_drafter.items()}
+    found = {}
+    for name, own in by_drafter.items():
+        compared = sorted((run for run in own if run.plain_step_seconds), key=_per_token) or sorted(own, key=_per_token)
+        found[name] = compared[(len(compared) - 1) // 2]
+    return found
 
 
 def with_one_plain_step(runs: dict[str, Trace]) -> dict[str, Trace]:

@@ -44,8 +44,11 @@ class Mixture:
         return self.read((np.asarray(draft_length) + 1) * np.asarray(requests)) / self.read(requests)
 
     def speedup(self, alpha: float, draft_length: int, cost_coefficient: float, requests: ArrayLike = 1) -> np.ndarray:
-        """E / (γ·c + v(γ, B))."""
-        return np.asarray(theory.speedup(alpha, draft_length, cost_coefficient, self.verify_ratio(draft_length, requests)))
+        """E / (γ·c(B) + v(γ, B)). cost_coefficient: c of one request. A drafter without experts reads as much for many as for one, so
+        its share falls as a plain step reads more: c(B) = c · read(1) / read(B).
+        """
+        cost = cost_coefficient * self.read(1) / self.read(requests)
+        return np.asarray(theory.speedup(alpha, draft_length, cost, self.verify_ratio(draft_length, requests)))
 
 
 MIXTURES = {

@@ -33,6 +33,13 @@ def unit(hidden: torch.Tensor) -> torch.Tensor:
     return hidden * torch.rsqrt(hidden.pow(2).mean(-1, keepdim=True) + 1e-6)
 
 
+def rotary_angles(positions: torch.Tensor, *, size: int, theta: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """cos and sin [T, size] of the rotary embedding at positions [T]."""
+    inverse = 1.0 / (theta ** (torch.arange(0, size, 2, device=positions.device).float() / size))
+    angle = positions.float()[:, None] * inverse
+    return torch.cat([angle.cos()] * 2, -1), torch.cat([angle.sin()] * 2, -1)
+
+
 def rotate(x: torch.Tensor, angles: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
     """Rotary embedding of x [..., size]; angles: cos and sin, of a shape that goes with it."""
     half = x.shape[-1] // 2
@@ -73,9 +80,7 @@ class AttachedHead(nn.Module):
 
     def angles(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """cos and sin [T, head size] of the rotary embedding."""
-        inverse = 1.0 / (self.shape.theta ** (torch.arange(0, self.size, 2, device=positions.device).float() / self.size))
-        angle = positions.float()[:, None] * inverse
-        return torch.cat([angle.cos()] * 2, -1), torch.cat([angle.sin()] * 2, -1)
+        return rotary_angles(positions, size=self.size, theta=self.shape.theta)
 
     def project(self, stream: torch.Tensor, angles) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """stream [B, T, d] -> query [B, heads, T, size], key and value [B, groups, T, size]."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from specdec.drafters import NOTHING, Drafter, Proposal, Request
 from specdec.errors import ModelError, PairError
-from specdec.head import AttachedHead, HeadShape, rotate
+from specdec.head import AttachedHead, HeadShape, rotary_angles, rotate
 from specdec.kernels import drafting, drafting_bytes
 from specdec.passes import Pass
 from specdec.reduced import ReducedVocabulary, TargetTables, fill, read_drafter
@@ -70,7 +71,7 @@ class AttachedHeadRunner:
         self.fuse = drafting(head.fuse.weight)
         self.join, self.project, self.mix, self.gate_up, self.down, self.rows = map(drafting, weights.values())
         self.cos, self.sin = head.angles(torch.arange(512, device=device))
-        self._angles = head.angles
+        self._angles = partial(rotary_angles, size=head.size, theta=shape.theta)  # not the head itself, which nobody else keeps
         self.parameters = sum(weight.numel() for weight in head.parameters())
         self.parameters_read = sum(w.numel() for w in weights.values())
         self.weight_bytes = drafting_bytes(self.parameters_read + head.fuse.weight.numel(), device)

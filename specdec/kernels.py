@@ -17,6 +17,7 @@ import platform
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -105,20 +106,25 @@ def drafting(weight: Tensor) -> Product:
     """The product with `weight` [out, in] of a drafter, rounded to 16 bits, and held in them on a CPU that can. That is no matter of
     exactness: q is whatever the drafter draws from."""
     weight = rounded(weight)
-    if weight.device.type == "cpu":
-        try:
-            made = _float16(weight)
-            made(torch.zeros(1, weight.shape[1]))
-            return made
-        except (RuntimeError, AttributeError, NotImplementedError):
-            pass  # this build of torch does not have it
+    if weight.device.type == "cpu" and _multiplies_half():
+        return _float16(weight)
     stored = weight.t().contiguous()
     return lambda x: x @ stored
 
 
 def drafting_bytes(count: int, device: torch.device) -> int:
     """What `count` weights of a drafter take, see `drafting`."""
-    return count * (2 if device.type == "cpu" else 4)
+    return count * (2 if device.type == "cpu" and _multiplies_half() else 4)
+
+
+@cache
+def _multiplies_half() -> bool:
+    """Whether this build of torch has the product with 16-bit weights on this processor."""
+    try:
+        _float16(torch.zeros(8, 8))(torch.zeros(1, 8))
+    except (RuntimeError, AttributeError, NotImplementedError):
+        return False
+    return True
 
 
 def product(plan: str, weight: Tensor) -> Product:

@@ -1,7 +1,7 @@
 """From the records of a measurement to its figures and its verdicts: use it with this γ, or do not, for each kind of task.
 
 Everything is compared within one turn: a speculative run with the plain run of the same prompt and the same repeat. Repeats of one
-prompt are brought together by their median, then prompts are; intervals draw the prompts again (`specdec.measure_stats`).
+prompt are brought together by their median, then prompts are; intervals are those of a median of prompts (`specdec.measure_stats`).
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from specdec import theory
 from specdec.measure import Measurement
 from specdec.measure_records import PLAIN, Arm, BatchRecord, Memory, RunRecord
-from specdec.measure_stats import Interval, bootstrap_median, cost_per_million, percentile, token_gaps
+from specdec.measure_stats import Interval, median_interval, cost_per_million, percentile, token_gaps
 from specdec.texts import ENGLISH, count, spoken, text
 
 ALL = ""  # the "kind" of figures over all kinds
-FEWEST = 6  # prompts below which no verdict is given: the interval of fewer holds the true median too seldom, see `bootstrap_median`
+FEWEST = 6  # prompts below which no verdict is given: of fewer no range holds the true median with 95 %, see `median_interval`
 SHARES = (0.5, 0.9, 0.99)
 
 Percentiles = tuple[float, float, float]
@@ -181,7 +181,7 @@ def _figures(arm: Arm, kind: str, runs: Sequence[RunRecord], *, greedy: bool) ->
         kind=kind,
         prompts=len({r.prompt for r in own}),
         runs=len(own),
-        speedup=bootstrap_median([*speedups.values()]),
+        speedup=median_interval([*speedups.values()]),
         slower=sum(value < 1 for value in speedups.values()) if speedups else None,
         slowest=min(speedups.values(), default=None),
         served_per_second=tokens / seconds if seconds else None,
@@ -220,7 +220,7 @@ def _median(values: Sequence[float]) -> float | None:
 
 def _by_prompt(values: Sequence[tuple[int, float]]) -> Interval | None:
     """values: (prompt, value) of each run. Repeats are brought together first."""
-    return bootstrap_median([*_medians(values).values()])
+    return median_interval([*_medians(values).values()])
 
 
 def _medians(values: Sequence[tuple[int, float]]) -> dict[int, float]:
@@ -288,7 +288,7 @@ def verdict(kind: str, figures: Sequence[Figures]) -> Verdict:
 def _cause(figures: Figures) -> str:
     """What made the best arm slow, asked like `specdec.metrics.slow_cause`: which of c = 0 and v = 1 would have been enough."""
     cost, ratio, tokens = figures.cost_coefficient, figures.verify_ratio, figures.mean_acceptance_length
-    if cost is None or ratio is None or tokens is None:
+    if cost is None or ratio is None or tokens is None or figures.acceptance_rate is None:
         return text("said.cause.nothing")
     share, drafted = figures.drafting_share or 0.0, figures.mean_draft_length or 0.0  # per round, those without drafts included
     saved = {"c": drafted * cost, "v": share * (ratio - 1)}

@@ -34,13 +34,17 @@ pre { white-space: pre-wrap; overflow-wrap: anywhere; } dt { font-weight: 600; }
 
 TERMS = {
     "speed-up": "Seconds per token of the complete answer, plain decoding / this arm, same prompt and repeat; the median over the "
-    "prompts. The interval is where 95 % of the medians lie when the prompts are drawn again (bootstrap).",
+    "prompts. The interval holds the median of all such prompts with 95 % at least (sign test: from the k-th smallest to the k-th largest of "
+    "the prompts' values), whatever their distribution; of fewer than six prompts it reaches from the smallest to the largest and holds it "
+    "more seldom.",
     "slower than plain, slowest prompt": "How many prompts took longer than with plain decoding, and the speed-up of the worst one: a "
     "median does not show them.",
     "first token, complete answer": "From the start of a request to its first token, and to its last; the prefill is in both. "
     "What every chat begins with is read once and kept, for plain requests as for speculative ones.",
     "acceptance rate α": "Accepted drafts / judged drafts (accepted and rejected ones), the α of the formulas.",
     "draft utilisation": "Accepted drafts / all drafted tokens, discarded ones included; many dashboards call it acceptance rate.",
+    "rounds with drafts": "The other rounds were plain steps: look-up had found nothing. γ, c and v are of the rounds with drafts, and the "
+    "formula counts the others as plain steps.",
     "tokens a round τ": "Tokens committed per pass of the target, replacement or bonus included.",
     "c and v": "Time of one draft step, and of a pass over the drafts, in plain steps of the same turn.",
     "between tokens, between pauses": "All tokens of a round appear together, so the wait is 0 within a round and a whole round "

@@ -18,6 +18,7 @@ from specdec.measure_records import BatchRecord, Memory, Record, RunRecord
 from specdec.prompt_sets import Prompt
 from specdec.tokens import surrogate
 
+SHORTEST = 1e-6  # seconds that anything with tokens takes; a clock that says less is none to divide by
 SCHEMA = 1
 
 
@@ -102,24 +103,24 @@ def _check_sums(record: Record) -> None:
     if record.accepted > record.judged:
         raise ValueError(f"{record.accepted} of {record.judged} accepted")
     if isinstance(record, BatchRecord):
-        if record.seconds <= 0 or min(record.at_once, record.new_tokens, record.requests) < 1:
+        if record.seconds < SHORTEST or min(record.at_once, record.new_tokens, record.requests) < 1:
             raise ValueError(f"{record.new_tokens} tokens, {record.at_once} requests at once in {record.seconds} s")
         if not len(record.first_token_seconds) == len(record.answer_seconds) == record.requests:
             raise ValueError(f"{len(record.first_token_seconds)} and {len(record.answer_seconds)} times of {record.requests} requests")
         return
-    if record.judged > record.drafted:
-        raise ValueError(f"{record.judged} of {record.drafted} drafts judged")
+    if not record.rounds_with_drafts <= record.judged <= record.drafted:
+        raise ValueError(f"{record.judged} of {record.drafted} drafts judged in {record.rounds_with_drafts} rounds")
     if len(record.round_seconds) != len(record.round_tokens):
         raise ValueError(f"{len(record.round_seconds)} times of {len(record.round_tokens)} rounds")
     if record.rounds_with_drafts > min(record.drafted, len(record.round_tokens)) or (
         record.drafted and not record.rounds_with_drafts
     ):
         raise ValueError(f"{record.drafted} drafts in {record.rounds_with_drafts} of {len(record.round_tokens)} rounds")
-    if record.rounds_with_drafts and record.seconds_verify_drafts <= 0:
+    if record.rounds_with_drafts and record.seconds_verify_drafts < SHORTEST:
         raise ValueError(f"{record.rounds_with_drafts} rounds with drafts, and no time of the target for them")
     if sum(record.round_tokens) != record.new_tokens:
         raise ValueError(f"{record.new_tokens} tokens, {sum(record.round_tokens)} of them in rounds")
-    if record.new_tokens and (record.seconds_decode <= 0 or record.seconds_verify <= 0):
+    if record.new_tokens and min(record.seconds_decode, record.seconds_verify) < SHORTEST:
         raise ValueError(f"{record.new_tokens} tokens in {record.seconds_decode} s, {record.seconds_verify} s of the target")
 
 

@@ -190,10 +190,11 @@ def accepted_per_round(trace: Trace, *, draft_length: int | None = None) -> list
 
 
 def usual_draft_length(trace: Trace) -> float:
-    """γ as it was set; where it is chosen each round, the mean of the rounds."""
-    if not trace.settings.adaptive or not trace.rounds:
+    """γ as it was set; where it is chosen each round, the mean of the rounds with drafts."""
+    lengths = [len(round_.drafts) for round_ in trace.rounds if round_.drafts]
+    if not trace.settings.adaptive or not lengths:
         return float(trace.settings.draft_length)
-    return sum(len(round_.drafts) for round_ in trace.rounds) / len(trace.rounds)
+    return sum(lengths) / len(lengths)
 
 
 def draft_lengths(trace: Trace) -> dict[int, int]:

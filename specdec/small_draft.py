@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from specdec.head import rotate, unit
+from specdec.head import rotary_angles, rotate, unit
 
 
 @dataclass(frozen=True)
@@ -80,10 +80,7 @@ class SmallDraft(nn.Module):
 
     def angles(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """cos and sin [T, head size]."""
-        size = self.shape.width // self.shape.heads
-        inverse = 1.0 / (self.shape.theta ** (torch.arange(0, size, 2, device=positions.device).float() / size))
-        angle = positions.float()[:, None] * inverse
-        return torch.cat([angle.cos()] * 2, -1), torch.cat([angle.sin()] * 2, -1)
+        return rotary_angles(positions, size=self.shape.width // self.shape.heads, theta=self.shape.theta)
 
     def state(self, stream: torch.Tensor) -> torch.Tensor:
         """stream [..., d] -> what is multiplied with the rows of the draft vocabulary."""

@@ -66,7 +66,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--start", type=Path, help="a weight file to go on from, for instance the shipped one; its vocabulary is taken too"
     )
-    parser.add_argument("--layers", type=int, default=3, choices=(2, 3, 4), help="of the draft model (default 3)")
+    parser.add_argument(
+        "--layers", type=int, choices=(2, 3, 4), help="of the draft model (default: as many as --start has, else 3)"
+    )
     parser.add_argument("--steps", type=int, default=3, help="roll-out steps in the training of the head (default 3)")
     parser.add_argument(
         "--rate", type=float, help="largest step of the matrices (default 0.03)"
@@ -257,11 +259,19 @@ def _go_on_from(network: Any, chosen: argparse.Namespace, model: Any, vocabulary
         target, depth = model.state_dict(), model.config.num_hidden_layers
         for number in range(old - 1, new - 1):
             adopt_layer(network.layers[number], target, round(depth * number / (new - 1)), silent=True)
+        say(f"the draft model grows from {old} to {new} layers")
         whole = {name: kept.get(name, weight) for name, weight in network.state_dict().items()}
         start = dataclasses.replace(start, shape=start.shape | {"layers": new}, weights=whole)
     if start.shape != shape:
         raise SettingsError(f"--start {chosen.start} has another shape than the network to be trained: train without it.")
     fill(network, start, name=chosen.start.name)
+
+
+def _layers(chosen: argparse.Namespace, model: Any) -> int:
+    """Of the draft model."""
+    if chosen.layers or not chosen.start or chosen.drafter != "draft":
+        return chosen.layers or 3
+    return int(_read_start(chosen, model).shape.get("layers", 3))
 
 
 def make_network(kind: str, model: Any, taps: tuple[int, ...], layers: int = 3) -> Any:
@@ -300,7 +310,7 @@ def _train(folder: Path, model: Any, stores: list[Any], vocabulary: Any, chosen:
 
     library = Library(stores)
     embedding = model.get_input_embeddings().weight.detach()
-    network = make_network(chosen.drafter, model, stores[0].taps, chosen.layers)
+    network = make_network(chosen.drafter, model, stores[0].taps, _layers(chosen, model))
     common_taps = stores[0].meta["beginning"].float().to(model.device)
     common = embedding[torch.from_numpy(stores[0].corpus.text(0)[: stores[0].common]).to(model.device)]
 

@@ -44,6 +44,9 @@ def test_the_middle_run_counts():
     found = middle_runs(runs)
     assert list(found) == ["head", "lookup"] and found["head"] is runs[3] and found["lookup"] is runs[1]
     assert middle_runs([]) == {}
+    alone = run("head", 1.0)  # the others shared their passes with somebody's, and were slower for it
+    assert middle_runs([run("head", 2.0, step=None), alone, run("head", 3.0, step=None)])["head"] is alone
+    assert middle_runs([run("head", 2.0, step=None)])["head"].plain_step_seconds is None
 
 
 def test_all_are_held_against_the_median_of_the_plain_steps():

@@ -37,7 +37,9 @@ def test_as_drawn():
 def test_many_requests_read_all_experts_anyway():
     mixture = MIXTURES["gpt-oss-120b"]
     assert mixture.verify_ratio(4, 1) > 3 and mixture.verify_ratio(4, 256) == pytest.approx(1, abs=0.01)
-    assert mixture.speedup(0.8, 4, 0.05, 256) == pytest.approx(theory.speedup(0.8, 4, 0.05), rel=0.01)
+    cost = 0.05 * 5.1e9 / mixture.read(256)  # a plain step reads 22 times as much, a dense drafter what it always reads
+    assert mixture.read(256) / 5.1e9 > 20
+    assert mixture.speedup(0.8, 4, 0.05, 256) == pytest.approx(theory.speedup(0.8, 4, cost), rel=0.01)
 
 
 def test_a_whole_answer_is_reading_and_decoding():

@@ -145,6 +145,25 @@ def test_a_damaged_record_is_found(design):
 @pytest.mark.parametrize(
     "changes",
     [
+        {"judged": 0, "accepted": 0},  # a round with drafts judges the first of them
+        {"judged": 41},
+        {"seconds_verify": 5e-324},
+        {"seconds_verify_drafts": 1e-300},
+        {"round_seconds": (0.0,) * 10},
+        {"rounds_with_drafts": 11},
+    ],
+)
+def test_a_record_that_cannot_have_been_is_found(design, changes):
+    whole = Measurement(design=design, origin=ORIGIN)
+    sound = run_record(Arm("draft", 1), 0, 1.0)
+    assert load(dump(whole.plus(sound))).runs == (sound,)
+    with pytest.raises(SettingsError, match="damaged"):
+        load(dump(whole.plus(dataclasses.replace(sound, **changes))))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
         {"accepted": 11},
         {"seconds": 0.0},
         {"seconds": -1.0},

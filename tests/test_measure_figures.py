@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
-import statistics
 
 import numpy as np
 import pytest
@@ -15,14 +13,7 @@ from specdec import decoding, measure_tables, theory
 from specdec.measure import Measurement, carry_out
 from specdec.measure_analysis import FEWEST, analyse, verdict
 from specdec.measure_records import PLAIN, Arm, RunRecord
-from specdec.measure_stats import (
-    _medians_of_resamples,
-    bootstrap_median,
-    cost_per_million,
-    histogram_quantile,
-    percentile,
-    token_gaps,
-)
+from specdec.measure_stats import Interval, cost_per_million, histogram_quantile, median_interval, percentile, token_gaps
 
 # Arithmetic, by hand
 
@@ -46,41 +37,34 @@ def test_a_million_tokens_at_100_a_second_on_a_device_for_3_60_an_hour_cost_10()
     assert cost_per_million(3.60, 100.0) == pytest.approx(10.0)  # 10,000 s at 0.001 a second
 
 
-def test_the_bootstrap_of_a_median_by_hand():
-    # Of 1, 2, 4 the resamples' medians: 1 with 7/27 (three 1s, or two of them), 2 with 13/27, 4 with 7/27.
-    found = bootstrap_median([4.0, 1.0, 2.0], level=0.4)
-    assert (found.value, found.low, found.high, found.count) == (2.0, 2.0, 2.0, 3)  # 7/27 < 0.3: both bounds are the middle
-    assert bootstrap_median([4.0, 1.0, 2.0], level=0.5).low == 1.0  # 7/27 > 0.25
-    wide = bootstrap_median([4.0, 1.0, 2.0])
-    assert (wide.low, wide.high) == (1.0, 4.0)
-    two = bootstrap_median([1.0, 3.0], level=0.4)  # medians 1, 2, 3 with 1/4, 1/2, 1/4
-    assert (two.value, two.low, two.high) == (2.0, 2.0, 2.0)
-    assert bootstrap_median([5.0]).low == bootstrap_median([5.0]).high == 5.0
-    assert bootstrap_median([]) is None
+def test_the_interval_of_a_median_by_hand():
+    """Of six values all lie on one side of the true median with 2 · (½)⁶ = 3.1 %; of five with 6.3 %, too often for 95 %."""
+    six = median_interval([6.0, 1.0, 3.0, 4.0, 2.0, 5.0])
+    assert (six.value, six.low, six.high, six.count) == (3.5, 1.0, 6.0, 6)
+    # Of nine, at most one on one side: 2 · (1 + 9) / 512 = 3.9 %. With two, 2 · (1 + 9 + 36) / 512 = 18 %.
+    nine = median_interval([float(n) for n in range(9)])
+    assert (nine.value, nine.low, nine.high) == (4.0, 1.0, 7.0)
+    three = median_interval([4.0, 1.0, 2.0])
+    assert (three.value, three.low, three.high) == (2.0, 1.0, 4.0)  # the whole range, which holds it in three of four cases
+    assert median_interval([5.0]) == Interval(5.0, 5.0, 5.0, 1) and median_interval([]) is None
+    assert median_interval([1.0, 2.0, 3.0], level=0.7).low == 1.0 and median_interval([1.0, 2.0, 3.0], level=0.2).low == 1.0
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 6])
-def test_the_medians_of_all_resamples_counted_one_by_one(count):
-    values = sorted([0.3, 1.0, 1.7, 2.9, 3.1, 5.0][:count])
-    wanted: dict[float, float] = {}
-    for chosen in itertools.product(values, repeat=count):
-        median = round(statistics.median(chosen), 9)
-        wanted[median] = wanted.get(median, 0.0) + count**-count
-    found: dict[float, float] = {}
-    for median, chance in zip(*_medians_of_resamples(np.array(values)), strict=True):
-        found[round(float(median), 9)] = found.get(round(float(median), 9), 0.0) + chance
-    assert {m: c for m, c in found.items() if c > 1e-12} == pytest.approx(wanted, abs=1e-12)
+@pytest.mark.parametrize("count", [*range(FEWEST, 41), 500])
+def test_the_interval_holds_the_true_median_as_often_as_it_says(count):
+    """Exactly, with whole numbers; and the next narrower one would not."""
+    found = median_interval([float(n) for n in range(1, count + 1)])
+    k = int(found.low)
+    assert found.high == count + 1 - k
+
+    def missed(k):
+        return 2 * sum(math.comb(count, n) for n in range(k)) / 2**count
+
+    assert missed(k) <= 0.05 < missed(k + 1)
 
 
-@pytest.mark.parametrize("count", [25, 48, 501])
-def test_the_interval_is_that_of_drawn_resamples(count):
-    source = np.random.default_rng(count)
-    values = source.lognormal(size=count)
-    drawn = np.median(source.choice(values, (20_000, count)), axis=1)
-    found = bootstrap_median(values.tolist())
-    assert (drawn < found.low).mean() <= 0.03 and (drawn > found.high).mean() <= 0.03
-    assert (drawn <= found.low).mean() >= 0.02 and (drawn >= found.high).mean() >= 0.02
-    assert _medians_of_resamples(np.sort(values))[1].sum() == pytest.approx(1)
+def test_five_values_are_too_few_for_any_interval():
+    assert 2 * 0.5**FEWEST <= 0.05 < 2 * 0.5 ** (FEWEST - 1)
 
 
 def test_percentiles_of_a_histogram():
@@ -174,8 +158,9 @@ def test_over_all_tasks_every_prompt_counts_once(traced):
 @pytest.mark.parametrize(
     ("speedups", "use", "words"),
     [
-        ([1.5, 1.4, 1.6, 1.7, 1.3, 1.8], True, "use it, head with γ = 4: 1.55× (95 % interval 1.35 to 1.75, 6 prompts)."),
-        ([1.5, 1.4, 1.6, 1.7, 1.3, 1.8, 1.7, 0.6], True, "1.30 to 1.70, 8 prompts, slower on 1)"),
+        ([1.5, 1.4, 1.6, 1.7, 1.3, 1.8], True, "use it, head with γ = 4: 1.55× (95 % interval 1.30 to 1.80, 6 prompts)."),
+        ([1.5, 1.4, 1.6, 1.7, 1.3, 1.8, 1.7, 0.6, 1.5], True, "1.30 to 1.70, 9 prompts, slower on 1)"),
+        ([1.5, 1.4, 1.6, 1.7, 1.3, 1.8, 0.9], None, "7 prompts, slower on 1), and 1× lies within"),
         ([0.8, 0.7, 0.9, 0.85, 0.8, 0.9], False, "do not use it: the best was 0.83×"),
         ([0.8, 1.2, 0.9, 1.3, 0.9, 1.2], None, "6 prompts, slower on 3), and 1× lies within"),
         ([1.5, 1.6, 1.7, 1.5, 1.6], None, "too few prompts to decide: 1.60× with head γ = 4 on 5 prompts, 6 are the fewest"),
@@ -237,6 +222,7 @@ def test_a_lost_case_names_its_cause():
     )
     assert "Too few drafts were accepted" in sentence(cost_coefficient=0.1, verify_ratio=1.3, mean_acceptance_length=1.2)
     # Drafts in a tenth of the rounds: what those cost is shared by all.
+    assert "Nothing was drafted" in sentence(acceptance_rate=None)
     seldom = dict(drafting_share=0.1, mean_draft_length=0.4)
     assert "Verifying several" in sentence(cost_coefficient=0.1, verify_ratio=2.5, mean_acceptance_length=1.1, **seldom)
 

@@ -168,7 +168,7 @@ def test_a_server_is_explained_by_its_own_counters():
 def test_intervals_are_the_whiskers():
     view = measure_figures.by_kind(analyse(made_up([1.5, 1.4, 1.6, 1.7, 1.3, 1.8])))
     bar = view.figure["data"][0]["error_x"]
-    assert bar["array"][0] == pytest.approx(1.75 - 1.55) and bar["arrayminus"][0] == pytest.approx(1.55 - 1.35)
+    assert bar["array"][0] == pytest.approx(1.8 - 1.55) and bar["arrayminus"][0] == pytest.approx(1.55 - 1.3)
     assert view.rows[0]["verdict"] == "use it" and view.rows[0]["prompts"] == 6
 
 

@@ -49,22 +49,33 @@ def values(name: str) -> dict[str, Any]:
     if name == "limits":
         from specdec.ui import limits_view  # noqa: PLC0415
 
-        found = [run for runs in limits_view.recorded().values() for run in runs.items()]
-        figures = [(metrics.summary(trace).speedup, drafter) for drafter, trace in found]
+        runs = next(iter(limits_view.recorded().values()), {})
+        figures = [(metrics.summary(trace).speedup, drafter) for drafter, trace in runs.items()]
         ranked = sorted((speed, drafter) for speed, drafter in figures if speed is not None)
+        if not ranked:
+            return {}
         (slowest, last), (fastest, first) = ranked[0], ranked[-1]
         return {"slowest": slowest, "last": last, "fastest": fastest, "first": first}
     if name == "adopt":
         from specdec.ui import measure_controls  # noqa: PLC0415
 
-        measured = next(iter(measure_controls.recorded().values()))
+        measured = next(iter(measure_controls.recorded().values()), None)
+        if measured is None:
+            return {}
         verdicts = measure_controls.analysis_of(measured).verdicts[1:]
         return {"use": sum(v.use is True for v in verdicts), "kinds": len(verdicts)}
     return {}
 
 
 def words(card: Card) -> str:
-    return text(f"lesson.{card.name}", **{k: literal(v) if isinstance(v, str) else v for k, v in values(card.name).items()})
+    """The text of a card; one sentence where the recording that its numbers come from cannot be read."""
+    try:
+        found = values(card.name)
+    except KeyError:  # no recording of that name
+        found = {}
+    if not found and "{" in text(f"lesson.{card.name}"):
+        return text("lesson.unread")
+    return text(f"lesson.{card.name}", **{k: literal(v) if isinstance(v, str) else v for k, v in found.items()})
 
 
 def title(card: Card) -> str:

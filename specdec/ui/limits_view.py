@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cache
@@ -12,7 +13,7 @@ from specdec import metrics, theory
 from specdec.drafter_runs import REPEATS, middle_runs, requests_of_all, with_one_plain_step
 from specdec.engine import RunRequest
 from specdec.errors import SpecdecError
-from specdec.experiments import RECORDED
+from specdec.experiments import RECORDED, Guesses
 from specdec.roofline import DEVICES, PAIRINGS, PRECISIONS, Device, Load, most_requests
 from specdec.texts import number
 from specdec.trace import Trace
@@ -44,7 +45,7 @@ def show(name: str, *, controls: Callable[[], object]) -> None:
 def _poor(controls: Callable[[], object]) -> None:
     with controls():
         now = speedup_view.sliders()
-    own = comparable(trace for _, trace in measuring.results(DRAFTERS))
+    own, repeats = _own()
     prompts = [own] if own else list(recorded().values())
     if told := " ".join(filter(None, map(_one_prompt, prompts))):
         lesson.answer(text("limits.poor.same", told=told))
@@ -68,7 +69,7 @@ def _poor(controls: Callable[[], object]) -> None:
     )
     measuring.panel(DRAFTERS, label=text("limits.measure"), requests=lambda: _requests(prompt, now.draft_length))
     one = next((trace for runs in prompts for trace in runs.values()), None)
-    said = text("limits.kind.same", repeats=REPEATS, origin=origin_text(one)) if one else ""
+    said = text("limits.kind.same", repeats=repeats or REPEATS, origin=origin_text(one)) if one else ""
     lesson.kind(f"{text('limits.kind.poor')} {literal(said)}")
 
 
@@ -82,6 +83,22 @@ def _requests(prompt: str, length: int) -> list[tuple[str, RunRequest]]:
     """What the button asks for."""
     found = requests_of_all(prompt, session.offered_drafters(), draft_length=length)
     return [(f"{name}, γ = {length}", request) for name, request in found]
+
+
+def _own() -> tuple[dict[str, Trace], int]:
+    """Drafter -> its run of the last series on this page, and how often each was repeated at least; nothing before every drafter has run.
+
+    Other pictures take these runs, too, and no longer those that happened to be the last.
+    """
+    runs = [trace for _, trace in measuring.results(DRAFTERS)]
+    counts = Counter(trace.settings.drafter for trace in runs)
+    if not set(counts) >= {*session.offered_drafters(), Guesses.name}:
+        return {}, 0
+    found = comparable(runs)
+    st.session_state.setdefault("_measured", {}).update(
+        {f"{name}, γ = {trace.settings.draft_length}": trace for name, trace in found.items()}
+    )
+    return found, min(counts.values())
 
 
 def comparable(runs: Iterable[Trace]) -> dict[str, Trace]:

@@ -72,7 +72,7 @@ _analyses: dict[int, tuple[Measurement, Analysis]] = {}
 
 
 def analysis_of(measurement: Measurement) -> Analysis:
-    """Kept for the last few: a page is drawn again with every click, and the bootstrap takes a tenth of a second."""
+    """Kept for the last few: a page is drawn again with every click, and a large measurement takes seconds."""
     known = _analyses.get(id(measurement))
     if known is None or known[0] is not measurement:
         known = measurement, analyse(measurement)
