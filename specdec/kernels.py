@@ -17,7 +17,6 @@ import platform
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +116,6 @@ def drafting_bytes(count: int, device: torch.device) -> int:
     return count * (2 if device.type == "cpu" and _multiplies_half() else 4)
 
 
-@cache
 def _multiplies_half() -> bool:
     """Whether this build of torch has the product with 16-bit weights on this processor."""
     try:

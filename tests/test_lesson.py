@@ -290,6 +290,23 @@ def test_a_projector_s_figure_has_larger_words_and_leaves_the_usual_one_alone():
     assert layout["xaxis"]["title"]["text"] == "x" and layout["height"] > usual["layout"]["height"]
 
 
+def test_a_card_whose_recordings_cannot_be_read_says_so(monkeypatch):
+    from specdec.ui import limits_view, measure_controls
+
+    cards_view.values.cache_clear()
+    monkeypatch.setattr(limits_view, "recorded", dict)
+    monkeypatch.setattr(measure_controls, "recorded", dict)
+    monkeypatch.setattr(race_view, "recordings", dict)
+    monkeypatch.setattr(session, "recordings", dict)
+    try:
+        said = {card.name: cards_view.words(card) for card in CARDS}
+    finally:
+        cards_view.values.cache_clear()
+    unread = {name for name, words in said.items() if words == texts.text("lesson.unread")}
+    assert {"slow", "draft", "bonus", "limits", "adopt"} <= unread and "faster" not in unread
+    assert not any("{" in words for words in said.values())
+
+
 def test_cards_are_frozen():
     with pytest.raises(dataclasses.FrozenInstanceError):
         CARDS[0].page = "elsewhere"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,6 +15,7 @@ from waiting import until
 
 from specdec import engine as engine_module
 from specdec.engine import Engine
+from specdec.metrics import summary
 from specdec.ui import session
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -106,6 +108,36 @@ def test_every_drafter_on_one_prompt(fake):
     assert {"head", "lookup", "early-exit", "random"} <= set(names) and all(names.count(name) == 3 for name in names)
     assert names[: len(set(names))] != names[len(set(names)) : 2 * len(set(names))]  # each turn begins with another one
     assert {(r.settings.draft_length, r.settings.greedy, r.prompt) for r in fake.requests} == {(6, True, "Say hi")}
+
+
+def test_picture_and_sentence_take_the_same_runs_and_only_whole_series(fake):
+    """Every run has another plain step here; all are held against the median of those of the middle runs."""
+    before, start = len(fake.requests), fake.engine._start
+
+    def uneven(pair, request, stop):
+        run = start(pair, request, stop)
+        run.full = dataclasses.replace(run.full, plain_step_seconds=0.01 * (1 + len(fake.requests) % 4))
+        return run
+
+    fake.engine._start = uneven
+    at = open_page("limits")
+    told = sentence(at)
+    at.button(key="start_drafters").click().run()
+    until(lambda: len(at.run().session_state["_series_drafters"].done) == 2)
+    assert sentence(at) == told  # the recordings, until every drafter has run
+    look_until(at, "runs measured")
+    said = dict(re.findall(r"(\S+) (\d+\.\d\d)×", sentence(at)))
+    assert set(said) == {r.settings.drafter for r in fake.requests}
+    runs = {t.settings.drafter: t for t in at.session_state["_measured"].values()}
+    assert len({t.plain_step_seconds for t in runs.values()}) == 1
+    assert {name: f"{summary(t).speedup:.2f}" for name, t in runs.items()} == said
+    assert any("each drafter ran 3 times" in c.value for c in at.caption)
+
+
+def sentence(at: AppTest) -> str:
+    """What every drafter made of one prompt, without its bold."""
+    found = next(h.proto.body for h in at.get("html") if "down to one that guesses" in h.proto.body)
+    return re.sub("</?strong>", "", found)
 
 
 def test_three_texts_of_one_prompt(fake):

@@ -422,3 +422,10 @@ def test_alpha_of_sampled_runs_is_the_mean_overlap_of_their_judged_drafts():
     assert judged > 1000 and 0.005 < error < 0.015
     assert abs(measured - expected) < 4 * error
     assert expected == pytest.approx(0.55 + 5 * 0.0625, abs=1e-6)
+
+
+def test_a_draft_length_that_is_chosen_is_the_mean_of_the_rounds_that_drafted():
+    trace = run("aard", "ra", "", "a!")
+    assert metrics.usual_draft_length(trace) == trace.settings.draft_length
+    chosen = dataclasses.replace(trace, settings=trace.settings.replace(adaptive=True))
+    assert metrics.usual_draft_length(chosen) == (4 + 2 + 1) / 3
