@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from specdec.errors import SettingsError, SpecdecError
+from specdec.training.networks import go_on_from, layers_wanted, make_network, read_start, write_weights
 
 SHARE_TEXT, SHARE_FEATURES = 0.33, 0.45  # of the minutes, each counted from the beginning
 EXPECTED_EVALUATION_SECONDS = 120.0
@@ -124,7 +125,7 @@ def train(chosen: argparse.Namespace) -> int:
     tokenizer = load_tokenizer(place)
 
     if chosen.start:
-        _read_start(chosen, model)  # what is wrong with it is said before the hours of sampling
+        read_start(chosen, model)  # what is wrong with it is said before the hours of sampling
 
     def over(share: float) -> bool:
         return time.monotonic() - begun > 60 * chosen.minutes * share
@@ -192,7 +193,7 @@ def _known_vocabulary(folder: Path, model: Any, chosen: argparse.Namespace) -> A
 
     path = folder / "vocabulary.npy"
     if not path.exists() and chosen.start:
-        np.save(path, _read_start(chosen, model).vocabulary.numpy())
+        np.save(path, read_start(chosen, model).vocabulary.numpy())
     return np.load(path) if path.exists() else None
 
 
@@ -235,73 +236,6 @@ def _feature_progress(number: int, files: int, first: int) -> Callable[[int, int
     return progress
 
 
-def _read_start(chosen: argparse.Namespace, model: Any) -> Any:
-    """The weight file to go on from."""
-    from specdec.reduced import read_drafter
-
-    return read_drafter(chosen.start, kind=chosen.drafter, embedding=model.get_input_embeddings().weight)
-
-
-def _go_on_from(network: Any, chosen: argparse.Namespace, model: Any, vocabulary: Any) -> None:
-    """Fill `network` from the weight file of `--start`; a draft model with fewer layers gets new ones in front of its last."""
-    from specdec.reduced import fill
-    from specdec.small_draft import adopt_layer, grown
-
-    start = _read_start(chosen, model)
-    if start.vocabulary.tolist() != vocabulary.tolist():
-        raise SettingsError(
-            f"--start {chosen.start} drafts other tokens than the features in --folder were made for: give another folder."
-        )
-    shape = json.loads(json.dumps(dataclasses.asdict(network.shape)))
-    old, new = start.shape.get("layers", 0), shape.get("layers", 0)
-    if 0 < old < new:
-        kept = grown(start.weights, old, new)
-        target, depth = model.state_dict(), model.config.num_hidden_layers
-        for number in range(old - 1, new - 1):
-            adopt_layer(network.layers[number], target, round(depth * number / (new - 1)), silent=True)
-        say(f"the draft model grows from {old} to {new} layers")
-        whole = {name: kept.get(name, weight) for name, weight in network.state_dict().items()}
-        start = dataclasses.replace(start, shape=start.shape | {"layers": new}, weights=whole)
-    if start.shape != shape:
-        raise SettingsError(f"--start {chosen.start} has another shape than the network to be trained: train without it.")
-    fill(network, start, name=chosen.start.name)
-
-
-def _layers(chosen: argparse.Namespace, model: Any) -> int:
-    """Of the draft model."""
-    if chosen.layers or not chosen.start or chosen.drafter != "draft":
-        return chosen.layers or 3
-    return int(_read_start(chosen, model).shape.get("layers", 3))
-
-
-def make_network(kind: str, model: Any, taps: tuple[int, ...], layers: int = 3) -> Any:
-    """An untrained head (random) or draft model (layers of the target, evenly spread from the first to the last) for `model`."""
-    import torch
-
-    from specdec.head import AttachedHead, HeadShape
-    from specdec.small_draft import DraftShape, SmallDraft, adopt_layer
-
-    config, theta = model.config, float(model.config.rope_parameters["rope_theta"])
-    sizes = {
-        "width": config.hidden_size,
-        "heads": config.num_attention_heads,
-        "groups": config.num_key_value_heads,
-        "inner": config.intermediate_size,
-        "theta": theta,
-    }
-    torch.manual_seed(0)
-    if kind == "head":
-        network: Any = AttachedHead(HeadShape(taps=taps, **sizes))
-    else:
-        network = SmallDraft(DraftShape(layers=layers, **sizes))
-        weights, last = model.state_dict(), config.num_hidden_layers - 1
-        for number, layer in enumerate(network.layers):
-            adopt_layer(layer, weights, round(last * number / max(1, layers - 1)))
-    with torch.no_grad():
-        network.final_gain.copy_(model.model.norm.weight)
-    return network.to(model.device)
-
-
 def _train(folder: Path, model: Any, stores: list[Any], vocabulary: Any, chosen: argparse.Namespace, *, minutes: float) -> Any:
     import torch
 
@@ -310,7 +244,7 @@ def _train(folder: Path, model: Any, stores: list[Any], vocabulary: Any, chosen:
 
     library = Library(stores)
     embedding = model.get_input_embeddings().weight.detach()
-    network = make_network(chosen.drafter, model, stores[0].taps, _layers(chosen, model))
+    network = make_network(chosen.drafter, model, stores[0].taps, layers_wanted(chosen, model))
     common_taps = stores[0].meta["beginning"].float().to(model.device)
     common = embedding[torch.from_numpy(stores[0].corpus.text(0)[: stores[0].common]).to(model.device)]
 
@@ -325,7 +259,7 @@ def _train(folder: Path, model: Any, stores: list[Any], vocabulary: Any, chosen:
     # Muon takes as long as the passes over eight texts; a draft model's many matrices are worth a larger share of passes.
     plan = Plan(minutes=minutes, steps=chosen.steps if is_head else 1, rate=chosen.rate or 0.03, texts=6 if is_head else 16)
     if chosen.start:  # what the first, cheaper half of a training is for has been learnt
-        _go_on_from(network, chosen, model, vocabulary)
+        go_on_from(network, chosen, model, vocabulary, say=say)
         plan = dataclasses.replace(plan, deep_from=0.0, variation_from=0.3, deep_every=2, drop=0.1)
     rows = embedding[torch.from_numpy(vocabulary).to(model.device)].contiguous()
     trainer = Trainer(
@@ -343,24 +277,6 @@ def _train(folder: Path, model: Any, stores: list[Any], vocabulary: Any, chosen:
     say(f"training on {len(library.available())} texts, about {minutes:.0f} min")
     trainer.run(library, validate_steps=4 if is_head else 1, say=say)
     return trainer
-
-
-def write_weights(network: Any, vocabulary: Any, model: Any, path: Path, *, kind: str) -> Path:
-    """Write the weight file of a trained network and say where."""
-    import torch
-
-    from specdec.reduced import save_drafter
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    save_drafter(
-        path,
-        kind=kind,
-        shape=dataclasses.asdict(network.shape),
-        vocabulary=torch.from_numpy(vocabulary),
-        weights=network.state_dict(),
-        embedding=model.get_input_embeddings().weight,
-    )
-    return path
 
 
 def _evaluate(model: Any, tokenizer: Any, out: Path, chosen: argparse.Namespace) -> None:

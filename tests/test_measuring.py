@@ -112,7 +112,7 @@ def test_every_drafter_on_one_prompt(fake):
 
 def test_picture_and_sentence_take_the_same_runs_and_only_whole_series(fake):
     """Every run has another plain step here; all are held against the median of those of the middle runs."""
-    before, start = len(fake.requests), fake.engine._start
+    start = fake.engine._start
 
     def uneven(pair, request, stop):
         run = start(pair, request, stop)

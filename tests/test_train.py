@@ -384,7 +384,7 @@ def test_all_the_way_from_nothing_to_figures_and_on_from_there(target, tmp_path,
 def test_a_draft_model_that_grows_says_at_first_what_it_said(target, tmp_path):
     from types import SimpleNamespace
 
-    from specdec.train import _go_on_from, make_network, write_weights
+    from specdec.training.networks import go_on_from, make_network, write_weights
 
     model, _ = target
     vocabulary, small = np.arange(40), make_network("draft", model, (1,), layers=2).eval()
@@ -393,18 +393,18 @@ def test_a_draft_model_that_grows_says_at_first_what_it_said(target, tmp_path):
             weight += 0.05 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(weight.numel()))
     path = write_weights(small, vocabulary, model, tmp_path / "draft.safetensors", kind="draft")
     large = make_network("draft", model, (1,), layers=4).eval()
-    _go_on_from(large, SimpleNamespace(start=path, drafter="draft", folder=tmp_path), model, vocabulary)
+    go_on_from(large, SimpleNamespace(start=path, drafter="draft", folder=tmp_path), model, vocabulary)
     tokens, common = torch.randn(2, 7, 32), torch.randn(3, 32)
     for one in (small, large):
         one.half().float()  # as stored
     assert torch.allclose(large(tokens, common), small(tokens, common), atol=1e-4)
     assert all(float(layer.gate_up.weight.detach().abs().sum()) > 0 for layer in large.layers)  # the new ones are no dead ends
     with pytest.raises(SettingsError, match="has another shape"):
-        _go_on_from(make_network("draft", model, (1,), layers=1), SimpleNamespace(start=path, drafter="draft", folder=tmp_path), model, vocabulary)
+        go_on_from(make_network("draft", model, (1,), layers=1), SimpleNamespace(start=path, drafter="draft", folder=tmp_path), model, vocabulary)
 
 
 def test_values_are_left_out_in_training_only(target):
-    from specdec.train import make_network
+    from specdec.training.networks import make_network
 
     network = make_network("draft", target[0], (1,))
     tokens, common = torch.randn(1, 5, 32), torch.randn(2, 32)
